@@ -1,0 +1,108 @@
+"""Finds operations and loads their definitions: the shipped ones, and a user's own folder by the same path.
+
+    <kernels>/<operation>/operation.py     what is computed (see `autotune.operation`)
+    <kernels>/<operation>/v0.py, v1.py …   one version each (see `autotune.definition`)
+    <templates>/<operation>/*.cu           their CUDA source, unless it lies beside the definition
+
+Definitions are loaded from their path and never imported as modules, so a folder called `kernels` shadows nobody's package.
+"""
+
+import runpy
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from autotune.configuration import Configuration
+from autotune.definition import Version
+from autotune.errors import UsageError
+from autotune.operation import Operation
+
+
+def shipped(folder: str) -> Path:
+    """The shipped folder `kernels`, `templates` or `results`: inside the installed package, else beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    inside = package / folder
+    return inside if inside.is_dir() else package.parent / folder
+
+
+def operation_names(kernels: Path | None = None) -> list[str]:
+    """The operations that can be tuned: those of the folder `kernels` first, then the shipped ones."""
+    roots = [kernels] if kernels else []
+    found = [path.parent.name for root in [*roots, shipped("kernels")] for path in sorted(root.glob("*/operation.py"))]
+    return list(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=32)
+def load(name: str, kernels: Path | None = None) -> Operation:
+    """The operation called `name` from the folder `kernels`, or the shipped one.
+
+    Raises UsageError when there is none, or when a definition lacks what `autotune.definition` asks for.
+    """
+    for root in [kernels, shipped("kernels")] if kernels else [shipped("kernels")]:
+        if (root / name / "operation.py").is_file():
+            return _load(root / name)
+    raise UsageError(f"operation {name!r} is not known; there are {', '.join(operation_names(kernels)) or 'none'}")
+
+
+def _load(folder: Path) -> Operation:
+    path = folder / "operation.py"
+    declared = _run(path, ("TOLERANCES", "SAFE", "reference", "bytes_moved"))
+    versions = [_load_version(folder, file) for file in sorted(folder.glob("v*.py"), key=_version_order)]
+    version, parameters = declared["SAFE"]
+    reference = declared.get("REFERENCE_TEMPLATE")
+    return Operation(
+        name=folder.name,
+        summary=_summary(declared),
+        folder=folder,
+        versions={v.name: v for v in versions},
+        tolerances=declared["TOLERANCES"],
+        reference=declared["reference"],
+        bytes_moved=declared["bytes_moved"],
+        reference_template=_template(folder, reference) if reference else None,
+        safe=Configuration.of(version, **parameters),
+    )
+
+
+def _load_version(folder: Path, path: Path) -> Version:
+    declared = _run(path, ("TEMPLATE", "PARAMETERS", "DTYPES", "IN_PLACE", "bounds", "applicable", "launch"))
+    return Version(
+        operation=folder.name,
+        name=path.stem,
+        summary=_summary(declared),
+        template=_template(folder, declared["TEMPLATE"]),
+        parameters=declared["PARAMETERS"],
+        dtypes=tuple(declared["DTYPES"]),
+        in_place=declared["IN_PLACE"],
+        least_compute_capability=declared.get("LEAST_COMPUTE_CAPABILITY", (7, 5)),
+        bounds=declared["bounds"],
+        own_applicable=declared["applicable"],
+        launch=declared["launch"],
+    )
+
+
+def _run(path: Path, needed: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        declared = runpy.run_path(str(path))
+    except Exception as error:
+        raise UsageError(f"definition {path} could not be loaded: {type(error).__name__}: {error}") from error
+    missing = [name for name in needed if name not in declared]
+    if missing:
+        raise UsageError(f"definition {path} lacks {', '.join(missing)}; see autotune/definition.py for what a definition declares")
+    return declared
+
+
+def _template(folder: Path, name: str) -> Path:
+    places = (folder / name, shipped("templates") / folder.name / name)
+    for place in places:
+        if place.is_file():
+            return place
+    raise UsageError(f"template {name} of {folder} is missing; put it at {places[0]} or {places[1]}")
+
+
+def _summary(declared: dict[str, Any]) -> str:
+    return str(declared.get("__doc__") or "").strip().split("\n")[0]
+
+
+def _version_order(path: Path) -> tuple[int, str]:
+    digits = path.stem[1:]
+    return (int(digits) if digits.isdigit() else 1 << 30, path.stem)

@@ -1,0 +1,120 @@
+"""What a definition file says about one version of a kernel, and the words it is written with.
+
+A definition is a plain Python file, one per version, always in this order (`kernels/softmax/v2.py` is a short one):
+
+    \"\"\"v2: one line that says what this version does.\"\"\"
+    TEMPLATE = "v2.cu"                          # beside this file, or in templates/<operation>/
+    PARAMETERS = {"block": (64, 128), ...}      # every value worth compiling; C++ template arguments in this order
+    DTYPES = ("float32",)
+    IN_PLACE = True                             # whether output may be the input itself
+    def bounds(configuration): ...              # what is fixed when compiling: threads, cluster size
+    def applicable(configuration, problem, device): ...   # a conjunction of conditions, each with its reason
+    def launch(configuration, problem, device): ...       # grid, dynamic shared memory, workspace
+
+All three functions are pure and know no GPU: the tuner, the dispatcher and the emulator ask the same ones.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from autotune.configuration import Configuration, Value
+from autotune.device import Device
+from autotune.problem import Problem
+
+MOST_BLOCKS = 2**31 - 1  # gridDim.x, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a configuration can run a problem on a device; when not, `why` is the reason as one clause."""
+
+    why: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.why
+
+
+def all_of(*conditions: tuple[bool, str]) -> Verdict:
+    """The verdict of (holds, reason if it does not) pairs: yes, or the first reason.
+
+    >>> all_of((True, "unused"), (96 & 95 == 0, "block 96 is not a power of two, which v1 needs")).why
+    'block 96 is not a power of two, which v1 needs'
+    """
+    for holds, reason in conditions:
+        if not holds:
+            return Verdict(reason)
+    return Verdict()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is compiled into an instance: threads per block, blocks that must fit on one SM, blocks per cluster."""
+
+    threads: int
+    blocks_per_sm: int = 1
+    cluster: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How an instance is launched on one problem: blocks in x, dynamic shared memory and workspace in bytes.
+
+    `cooperative` asks that all blocks be resident at once, or that the launch be refused. The workspace is zeroed once, when it is
+    allocated; a kernel that uses it leaves its counters as it found them.
+    """
+
+    blocks: int
+    shared_bytes: int = 0
+    workspace_bytes: int = 0
+    cooperative: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Version:
+    """One algorithm for an operation, as its definition file declares it."""
+
+    operation: str
+    name: str
+    summary: str
+    template: Path
+    parameters: Mapping[str, tuple[Value, ...]]
+    dtypes: tuple[str, ...]
+    in_place: bool
+    least_compute_capability: tuple[int, int]
+    bounds: Callable[[Configuration], Bounds]
+    own_applicable: Callable[[Configuration, Problem, Device], Verdict]
+    launch: Callable[[Configuration, Problem, Device], Launch]
+
+    def configurations(self) -> list[Configuration]:
+        """Every combination of the declared values, in declared order, whether or not it is applicable anywhere."""
+        names = tuple(self.parameters)
+        return [Configuration(self.name, tuple(zip(names, values, strict=True))) for values in product(*self.parameters.values())]
+
+    def applicable(self, configuration: Configuration, problem: Problem, device: Device) -> Verdict:
+        """Whether `configuration` computes `problem` on `device`: the version's own conditions, then those that hold for all."""
+        own = self.own_applicable(configuration, problem, device)
+        if not own:
+            return own
+        bounds = self.bounds(configuration)
+        launch = self.launch(configuration, problem, device)
+        least = self.least_compute_capability
+        return all_of(
+            (problem.dtype in self.dtypes, f"dtype {problem.dtype} is not offered by {self.name}"),
+            (self.in_place or not problem.in_place, f"{self.name} cannot write over its input"),
+            (
+                device.compute_capability >= least,
+                f"{self.name} needs compute capability {least[0]}.{least[1]} and {device.name} has "
+                f"{device.compute_capability[0]}.{device.compute_capability[1]}",
+            ),
+            (
+                bounds.threads <= device.threads_per_block,
+                f"block {bounds.threads} is more than the {device.threads_per_block} threads of a block on {device.name}",
+            ),
+            (
+                launch.shared_bytes <= device.shared_bytes_per_block,
+                f"{launch.shared_bytes} bytes of shared memory are more than the {device.shared_bytes_per_block} of a block on {device.name}",
+            ),
+            (launch.blocks <= MOST_BLOCKS, f"{launch.blocks} blocks are more than a grid holds"),
+        )

@@ -1,0 +1,21 @@
+"""Everything that autotune refuses to do, as exceptions whose text is one sentence: what came, what is accepted, what to do."""
+
+
+class AutotuneError(Exception):
+    """Base of every error that autotune raises on purpose. `exit_status` is what the command line ends with."""
+
+    exit_status = 1
+
+
+class UsageError(AutotuneError):
+    """The work could not start: bad arguments, a missing compiler, an unreadable database, an unknown name."""
+
+    exit_status = 2
+
+
+class CompileError(AutotuneError):
+    """A compiler rejected an instance; the message carries the first line of what it said."""
+
+
+class KernelError(AutotuneError):
+    """An instance could not be launched, or did not end as it should."""

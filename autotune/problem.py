@@ -1,0 +1,92 @@
+"""A problem: what is to be computed, how large, and how it lies in memory."""
+
+import re
+from dataclasses import dataclass, field
+from math import gcd
+
+from autotune.element import element
+from autotune.errors import UsageError
+
+# No access of the GPUs served so far is wider than 16 bytes, so a better alignment makes no difference.
+WIDEST_ACCESS_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An operation on a matrix of `rows` x `cols` elements.
+
+    Row r of the input starts `r * input_stride` elements after the first one; the same holds for the output. An alignment is
+    the largest power of two, at most 16, that divides the pointer in bytes. Strides left at 0 mean packed rows.
+
+    >>> problem = Problem("softmax", 64, 1001)
+    >>> problem.bytes_per_row, problem.alignment_bytes
+    (4004, 4)
+    """
+
+    operation: str
+    rows: int
+    cols: int
+    dtype: str = "float32"
+    input_stride: int = field(default=0)
+    output_stride: int = field(default=0)
+    input_alignment: int = WIDEST_ACCESS_BYTES
+    output_alignment: int = WIDEST_ACCESS_BYTES
+    in_place: bool = False
+
+    def __post_init__(self) -> None:
+        element(self.dtype)
+        if self.rows < 0 or self.cols < 0:
+            raise UsageError(f"size {self.rows}x{self.cols} is negative; rows and columns are 0 or more")
+        for name in ("input_stride", "output_stride"):
+            stride = getattr(self, name) or self.cols
+            if stride < self.cols:
+                raise UsageError(f"{name} {stride} is less than the {self.cols} columns of a row; rows must not overlap")
+            object.__setattr__(self, name, stride)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to compute."""
+        return self.rows == 0 or self.cols == 0
+
+    @property
+    def element_bytes(self) -> int:
+        return element(self.dtype).bytes
+
+    @property
+    def bytes_per_row(self) -> int:
+        return self.cols * self.element_bytes
+
+    @property
+    def packed(self) -> bool:
+        """Whether the rows of both matrices follow each other without a gap."""
+        return self.input_stride == self.cols == self.output_stride
+
+    @property
+    def alignment_bytes(self) -> int:
+        """The widest access, in bytes, that is aligned at the start of every row of both matrices."""
+        pitches = (self.input_stride * self.element_bytes, self.output_stride * self.element_bytes) if self.rows > 1 else ()
+        return gcd(self.input_alignment, self.output_alignment, *pitches)
+
+    @property
+    def size(self) -> str:
+        return f"{self.rows}x{self.cols}"
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.size} {self.dtype}"
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """The rows and columns written as `MxN`.
+
+    >>> parse_size("4096x1024")
+    (4096, 1024)
+
+    Raises UsageError for anything but two whole numbers of at least 1.
+    """
+    match = re.fullmatch(r"([0-9]+)x([0-9]+)", text.strip())
+    if not match or not all(int(part) for part in match.groups()):
+        raise UsageError(f"size {text!r} is not ROWSxCOLS with both at least 1; write it like 4096x4096")
+    rows, cols = (int(part) for part in match.groups())
+    if rows * cols >= 2**40:
+        raise UsageError(f"size {text!r} has 2^40 elements or more, which no GPU holds; use a smaller one")
+    return rows, cols
