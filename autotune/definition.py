@@ -114,7 +114,8 @@ class Version:
             ),
             (
                 launch.shared_bytes <= device.shared_bytes_per_block,
-                f"{launch.shared_bytes} bytes of shared memory are more than the {device.shared_bytes_per_block} of a block on {device.name}",
+                f"{launch.shared_bytes} bytes of shared memory are more than the {device.shared_bytes_per_block} bytes that a block has on "
+                f"{device.name}",
             ),
             (launch.blocks <= MOST_BLOCKS, f"{launch.blocks} blocks are more than a grid holds"),
         )

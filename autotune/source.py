@@ -71,7 +71,7 @@ def render(version: Version, configurations: Iterable[Configuration], dtype: str
         bounds = version.bounds(configuration)
         arguments = ", ".join([kind.cuda, *(str(value) for _, value in configuration.parameters)])
         lines.append(
-            f"INSTANCE({symbol(version, configuration, dtype)}, {bounds.threads}, {bounds.blocks_per_sm}, {bounds.cluster}, "
+            f"INSTANCE({symbol(version, configuration, dtype)}, {kind.cuda}, {bounds.threads}, {bounds.blocks_per_sm}, {bounds.cluster}, "
             f"{version.operation}_{version.name}<{arguments}>)"
         )
     return "\n".join(lines) + "\n"
