@@ -1,0 +1,174 @@
+"""A child process in which kernels run, so that a kernel can crash, hang or poison its context and cost only one trial.
+
+The child is a plain subprocess, not a `multiprocessing` one: it never imports the caller's `__main__`, so a script without an
+`if __name__ == "__main__"` guard can sweep. It is spawned and never forked, since CUDA does not survive a fork.
+"""
+
+import importlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+from autotune.errors import AutotuneError
+from autotune.trial import Failure, Outcome
+
+START_TIMEOUT_S = 120.0  # importing PyCUDA and making a context takes a second or two; a cold network disk can take far longer
+CLOSE_TIMEOUT_S = 5.0
+ORPHAN_GRACE_S = 1.0
+
+
+class Worker:
+    """Hosts one object of class `engine` ("module:Class", made with `arguments`) in a child process and calls its methods there.
+
+    `generation` counts the children spawned so far: a caller that set something up in one child sees from it that the child is gone.
+    Not thread-safe; one thread owns a worker.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        arguments: Mapping[str, Any],
+        *,
+        hang_timeout_s: float = 10.0,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._arguments = dict(arguments)
+        self._env = dict(env or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection[Any, Any] | None = None
+        self._lifeline: int | None = None
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the worker)
+        self.hang_timeout_s = hang_timeout_s
+        self.generation = 0
+
+    def call(self, method: str, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
+        """The value of `engine.method(*args, **kwargs)`, computed in the child, which is spawned when there is none.
+
+        Raises Failure(TIMEOUT) when no answer comes within `timeout_s` (else `hang_timeout_s`) seconds and Failure(CRASHED) when
+        the child dies; either way the child is gone and the next call spawns another. What the engine raises is raised here.
+        """
+        self._spawn()
+        return self._ask((method, args, kwargs), self.hang_timeout_s if timeout_s is None else timeout_s)
+
+    def discard(self) -> None:
+        """Kill the child, if there is one: its device context can no longer be trusted."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._forget()
+
+    def close(self) -> None:
+        """End the child, giving it a moment to put its device in order."""
+        if self._process is not None:
+            if self._connection is not None:
+                with suppress(OSError):
+                    self._connection.send(None)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(CLOSE_TIMEOUT_S)
+        self.discard()
+
+    def _spawn(self) -> None:
+        if self._process is not None:
+            return
+        ours, theirs = Pipe()
+        lifeline, held = os.pipe()
+        program = (
+            f"import sys; sys.path[:] = {sys.path!r}; from autotune.backends.worker import serve; serve({theirs.fileno()}, {lifeline})"
+        )
+        self._said.seek(0)
+        self._said.truncate()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**os.environ, **self._env},
+            pass_fds=(theirs.fileno(), lifeline),
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+        )
+        theirs.close()
+        os.close(lifeline)
+        self._connection, self._lifeline = ours, held
+        self.generation += 1
+        self._ask((self._engine, (), self._arguments), START_TIMEOUT_S)
+
+    def _ask(self, request: tuple[str, tuple[Any, ...], dict[str, Any]], timeout_s: float) -> Any:
+        assert self._connection is not None
+        try:
+            self._connection.send(request)
+            if not self._connection.poll(timeout_s):
+                self.discard()
+                raise Failure(Outcome.TIMEOUT, f"no answer within {timeout_s:g} s, so its process was killed")
+            kind, value = self._connection.recv()
+        except (EOFError, OSError):
+            raise Failure(Outcome.CRASHED, self._epitaph()) from None
+        except KeyboardInterrupt:
+            self.discard()  # its answer, if it ever came, would be taken for the next one's
+            raise
+        if kind == "raised":
+            raise value
+        return value
+
+    def _epitaph(self) -> str:
+        assert self._process is not None
+        try:
+            status = self._process.wait(CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            status = 0
+        how = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        self._said.seek(0)
+        last = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()][-1:]
+        self.discard()
+        return f"the process that ran it {how}" + (f" and said: {last[0].strip()[:300]}" if last else "")
+
+    def _forget(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+        self._process = self._connection = self._lifeline = None
+
+
+def serve(requests: int, lifeline: int) -> None:
+    """The child's side: make the engine, then answer calls until the parent says so or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides what becomes of us
+    threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
+    connection: Connection[Any, Any] = Connection(requests)
+    engine: Any = None
+    while (request := connection.recv()) is not None:
+        method, args, kwargs = request
+        try:
+            if engine is None:
+                module, name = method.split(":")
+                engine, value = getattr(importlib.import_module(module), name)(**kwargs), None
+            else:
+                value = getattr(engine, method)(*args, **kwargs)
+            connection.send(("value", value))
+        except Exception as error:
+            connection.send(("raised", _sendable(error)))
+    if hasattr(engine, "close"):
+        engine.close()
+
+
+def _die_with_parent(lifeline: int) -> None:
+    os.read(lifeline, 1)  # returns only when the parent's end is closed
+    time.sleep(ORPHAN_GRACE_S)  # an idle child ends by itself, and orderly
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _sendable(error: Exception) -> Exception:
+    """`error` itself when it is one of ours and survives the journey; else a Failure that quotes it."""
+    if isinstance(error, Failure | AutotuneError):
+        with suppress(Exception):
+            pickle.loads(pickle.dumps(error))
+            return error
+    return Failure(Outcome.LAUNCH_ERROR, f"{type(error).__name__}: {error}")

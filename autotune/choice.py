@@ -1,0 +1,74 @@
+"""Which of the timed configurations a problem should use. Pure: the same samples give the same choice, in any order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.configuration import Configuration
+from autotune.statistics import confidence_interval, median, spread
+
+# Two kernels closer than this are equally fast: repeated runs on one H200 agree within 1 %, paired rounds within half of that.
+TIE = 0.003
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration with its comparable samples in microseconds. `order` is its place in declared order: lower is simpler."""
+
+    configuration: Configuration
+    order: int
+    samples_us: tuple[float, ...]
+
+    @property
+    def time_us(self) -> float:
+        return median(self.samples_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The chosen configuration, how sure its time is, and how far the best of the others is behind (negative: ahead, in a tie).
+
+    `beyond_noise` says that the confidence intervals of the two do not meet and that the gap is more than a tie.
+    """
+
+    configuration: Configuration
+    time_us: float
+    low_us: float
+    high_us: float
+    spread: float
+    runner_up: Configuration | None
+    runner_up_us: float | None
+    beyond_noise: bool
+
+    @property
+    def gap(self) -> float | None:
+        """How much slower the runner-up is, as a fraction of the chosen time."""
+        return None if self.runner_up_us is None else self.runner_up_us / self.time_us - 1
+
+
+def choose(candidates: Sequence[Candidate]) -> Choice:
+    """The fastest candidate, or among those that tie with it the first in declared order.
+
+    A tie is a median within 0.3 % of the fastest. The fixed rule makes two sweeps of the same device choose the same kernel where
+    only noise would decide. Raises ValueError when there is no candidate.
+    """
+    ranked = sorted(candidates, key=lambda c: (c.time_us, c.order))
+    if not ranked:
+        raise ValueError("there is no candidate to choose from")
+    tied = [c for c in ranked if c.time_us <= ranked[0].time_us * (1 + TIE)]
+    chosen = min(tied, key=lambda c: c.order)
+    others = [c for c in ranked if c is not chosen]
+    runner_up = others[0] if others else None
+    low, high = confidence_interval(chosen.samples_us)
+    apart = runner_up is None or (
+        len(tied) == 1 and confidence_interval(runner_up.samples_us)[0] > high and runner_up.time_us > chosen.time_us * (1 + TIE)
+    )
+    return Choice(
+        configuration=chosen.configuration,
+        time_us=chosen.time_us,
+        low_us=low,
+        high_us=high,
+        spread=spread(chosen.samples_us),
+        runner_up=runner_up.configuration if runner_up else None,
+        runner_up_us=runner_up.time_us if runner_up else None,
+        beyond_noise=apart,
+    )

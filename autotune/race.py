@@ -1,0 +1,123 @@
+"""How configurations of one problem are timed against each other.
+
+Screening gives each configuration one sample as soon as its result is known to be right. Those near the fastest then race: rounds
+in which every configuration still in the race takes its samples, in shuffled order, so that a drift of the clocks hits all alike.
+Whoever is clearly behind leaves. The last few meet again in more rounds, and only those decide.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from autotune.backends import Bench
+from autotune.configuration import Configuration
+from autotune.statistics import median
+from autotune.trial import Check, Failure, Instance, Round, RoundKind
+
+FAR_BEHIND = 20.0  # a first launch this many times slower than the best so far is timed once and leaves
+KEEP_AFTER_SCREEN = 1.5
+KEEP_AFTER_ROUND = (1.25, 1.12, 1.06, 1.03)  # what a round's best sample may be behind the leader's median; tightens as samples grow
+RACE_SAMPLES = 2
+FINALISTS = 6
+FINAL_ROUNDS = 5
+FINAL_SAMPLES = 2
+LOWEST_CLOCK_RATIO = 0.9  # a round whose SM clock fell below this share of the highest seen is taken again
+RETAKES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """A configuration whose result was right: its check, its first samples, and whether it is too far behind to race."""
+
+    check: Check
+    round: Round
+    far_behind: bool
+
+
+def screen(bench: Bench, instance: Instance, best_us: float | None) -> Screened:
+    """Check `instance`, then take its first sample. `best_us` is the fastest time so far.
+
+    Raises Failure when the configuration fails.
+    """
+    check = bench.check(instance)
+    single = best_us is not None and check.first_us > FAR_BEHIND * best_us
+    samples = bench.sample(instance, "screen", 1, single=single)
+    return Screened(check, samples, single)
+
+
+class Race:
+    """Rounds over the configurations of one problem that screening found near the fastest.
+
+    `save` is called at the end of each round with that round of every configuration, `failed` with each that fails on the way and
+    `dropped` with each that leaves because it is behind.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        instances: Mapping[Configuration, Instance],
+        *,
+        seed: int,
+        save: Callable[[Mapping[Configuration, Round]], None],
+        failed: Callable[[Configuration, Failure], None],
+        dropped: Callable[[Configuration], None],
+    ) -> None:
+        self._bench = bench
+        self._instances = instances
+        self._random = Random(seed)
+        self._save = save
+        self._failed = failed
+        self._dropped = dropped
+        self._highest_clock_mhz = 0
+
+    def run(self, screened_us: Mapping[Configuration, float]) -> dict[Configuration, tuple[float, ...]]:
+        """Race the configurations with these screening times; returns the deciding samples of the finalists."""
+        fastest = min(screened_us.values(), default=0.0)
+        racing = self._keep(screened_us, {c: us for c, us in screened_us.items() if us <= fastest * KEEP_AFTER_SCREEN})
+        samples: dict[Configuration, tuple[float, ...]] = {c: () for c in racing}
+        for limit in KEEP_AFTER_ROUND:
+            if len(racing) <= 1:
+                break
+            samples = _joined(samples, self._round(racing, "race", RACE_SAMPLES))
+            leader_us = min((median(samples[c]) for c in samples), default=0.0)
+            racing = self._keep(racing, {c: None for c in samples if min(samples[c]) <= leader_us * limit})
+            samples = {c: samples[c] for c in racing}
+        by_time = sorted(racing, key=lambda c: median(samples[c]) if samples[c] else screened_us[c])
+        finalists = self._keep(racing, by_time[:FINALISTS])
+        deciding: dict[Configuration, tuple[float, ...]] = {c: () for c in finalists}
+        for _ in range(FINAL_ROUNDS):
+            deciding = _joined(deciding, self._round(list(deciding), "final", FINAL_SAMPLES))
+        return deciding
+
+    def _keep(self, before: Iterable[Configuration], kept: Iterable[Configuration]) -> list[Configuration]:
+        remaining = list(kept)
+        for configuration in set(before).difference(remaining):
+            self._dropped(configuration)
+        return remaining
+
+    def _round(self, racing: list[Configuration], kind: RoundKind, count: int) -> dict[Configuration, Round]:
+        order = sorted(racing)
+        self._random.shuffle(order)
+        taken: dict[Configuration, Round] = {}
+        for configuration in order:
+            try:
+                taken[configuration] = self._sample(configuration, kind, count)
+            except Failure as failure:
+                self._failed(configuration, failure)
+        self._save(taken)
+        return taken
+
+    def _sample(self, configuration: Configuration, kind: RoundKind, count: int) -> Round:
+        for _ in range(RETAKES):
+            taken = self._bench.sample(self._instances[configuration], kind, count)
+            clock_mhz = taken.sm_clock_mhz or 0
+            self._highest_clock_mhz = max(self._highest_clock_mhz, clock_mhz)
+            if not taken.throttled and clock_mhz >= self._highest_clock_mhz * LOWEST_CLOCK_RATIO:
+                return taken
+        return self._bench.sample(self._instances[configuration], kind, count)
+
+
+def _joined(
+    samples: Mapping[Configuration, tuple[float, ...]], taken: Mapping[Configuration, Round]
+) -> dict[Configuration, tuple[float, ...]]:
+    return {c: samples[c] + taken[c].samples_us for c in taken}
