@@ -1,0 +1,59 @@
+"""When a search ends."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from autotune.errors import UsageError
+
+NEGLIGIBLE_GAIN = 0.01  # a search without any limit ends when going on is worth less than this
+
+
+class Searched(Protocol):
+    """What a budget asks of a study."""
+
+    @property
+    def measured(self) -> int: ...
+
+    @property
+    def remaining(self) -> int: ...
+
+    def expected_gain(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The limits of one search; it ends at the first one reached, and always when no configuration is left.
+
+    `trials` counts every configuration of the study that was measured or failed, earlier runs included, so that a sweep which was
+    interrupted and started again ends where it would have ended. `seconds` counts this run alone. `until_gain` is the relative improvement
+    that is still worth the wait: 0.01 stops once less than 1 % may be expected. `exhaustive` measures everything and excludes the
+    others. A budget without any limit stops at an expected gain of 1 %.
+
+    Raises UsageError for a limit that is not positive and for limits beside `exhaustive`.
+    """
+
+    trials: int | None = None
+    seconds: float | None = None
+    until_gain: float | None = None
+    exhaustive: bool = False
+
+    def __post_init__(self) -> None:
+        limits = {"trials": self.trials, "seconds": self.seconds, "until_gain": self.until_gain}
+        given = {name: limit for name, limit in limits.items() if limit is not None}
+        for name, limit in given.items():
+            if not limit > 0:
+                raise UsageError(f"{name} {limit} leaves nothing to do; give a number above 0")
+        if self.exhaustive and given:
+            raise UsageError(f"an exhaustive search has no other limit; leave out {' and '.join(given)}, or leave out exhaustive")
+        if not self.exhaustive and not given:
+            object.__setattr__(self, "until_gain", NEGLIGIBLE_GAIN)
+
+    def done(self, study: Searched, started: float, now: float) -> bool:
+        """Whether the search that began at `started` is over at `now`, both in seconds of one clock."""
+        if study.remaining == 0:
+            return True
+        if self.trials is not None and study.measured >= self.trials:
+            return True
+        if self.seconds is not None and now - started >= self.seconds:
+            return True
+        return self.until_gain is not None and study.expected_gain() < self.until_gain
