@@ -1,0 +1,188 @@
+"""Opening a database file, and the one way to write to it."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+from urllib.parse import quote
+
+from autotune.database.filesystem import network_filesystem
+from autotune.database.schema import APPLICATION_ID, SCHEMA
+from autotune.errors import AutotuneError, UsageError
+
+BUSY_TIMEOUT_S = 30.0
+ATTEMPTS = 4  # two minutes in all: longer than any transaction of ours, so whoever still holds the lock is stuck
+
+Row = dict[str, Any]
+
+
+class Connection:
+    """One open database file. Use it as a context manager, in the thread that opened it.
+
+    `mode` is "read" or "write"; with `create`, a missing or empty file is made into a database. Raises UsageError when `path` cannot
+    be opened that way: missing, not a database, damaged, of a newer schema, not writable, or on a network file system.
+    """
+
+    def __init__(self, path: str | Path, mode: Literal["read", "write"] = "write", create: bool = False) -> None:
+        self.path = Path(path)
+        self.mode = mode
+        if self.path.is_dir():
+            raise UsageError(f"database {self.path} is a folder; name a file in it, such as {self.path / 'autotune.sqlite'}")
+        if not self.path.exists() and not (create and mode == "write"):
+            raise UsageError(
+                f"database {self.path} does not exist; `autotune sweep` or `autotune import` creates one, or name another with --db"
+            )
+        try:
+            with self._explained():
+                self._connection = self._open_to_write(create) if mode == "write" else self._open_to_read()
+        except OSError as error:
+            raise UsageError(f"database {self.path} cannot be opened: {error.strerror}; name another with --db") from error
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the write lock from its start, so that it never fails half way because another process wrote.
+
+        Committed when the block ends, rolled back when it raises; a block inside another joins it. Keep blocks short: no compile, no
+        GPU work. Raises AutotuneError when the disk is full or the lock stays taken; what was committed before is kept.
+        """
+        connection = self._connection
+        if connection.in_transaction:
+            yield connection
+            return
+        with self._explained():
+            _retry(connection, "BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # SQLite may have rolled back already, and the error that led here is the one to report
+                    connection.execute("ROLLBACK")
+                raise
+
+    def select(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """The rows that `sql` finds, as dicts from column name to value."""
+        with self._explained():
+            cursor = self._connection.execute(sql, parameters)
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def _open_to_write(self, create: bool) -> sqlite3.Connection:
+        folder = self.path.parent
+        if create:
+            folder.mkdir(parents=True, exist_ok=True)
+        if kind := network_filesystem(folder):
+            raise UsageError(
+                f"database {self.path} is on a network file system ({kind}), where SQLite's write-ahead log is unsafe; "
+                "write to a local file and share it with `autotune export`"
+            )
+        connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            self._prepare(connection, create)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection, create: bool) -> None:
+        schema = self._schema(connection, empty_is_fine=create)
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        _retry(connection, "PRAGMA journal_mode = WAL")
+        if schema == SCHEMA:
+            return
+        from autotune.database.migrations import migrate
+
+        self._connection = connection
+        with self.write():
+            if self._schema(connection, empty_is_fine=create) < SCHEMA:  # another process may have been faster
+                migrate(connection)
+
+    def _open_to_read(self) -> sqlite3.Connection:
+        """A connection that cannot write. Where not even the write-ahead log's index can be made, the file is read as it stands."""
+        uri = f"file:{quote(str(self.path.resolve()))}?mode=ro"
+        try:
+            return self._open_checked(uri)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+                raise
+        return self._open_checked(f"{uri}&immutable=1")
+
+    def _open_checked(self, uri: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(uri, timeout=BUSY_TIMEOUT_S, isolation_level=None, uri=True)
+        try:
+            schema = self._schema(connection)
+            if schema < SCHEMA:
+                raise UsageError(
+                    f"database {self.path} is of schema {schema} and this autotune reads {SCHEMA}; `autotune rebuild` migrates it"
+                )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _schema(self, connection: sqlite3.Connection, empty_is_fine: bool = False) -> int:
+        """The schema number of the file: 0 when it is empty. Raises UsageError when it is not ours or newer than we are."""
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        schema = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if not tables and not application:
+            if empty_is_fine:
+                return 0
+            raise UsageError(f"database {self.path} is empty; `autotune sweep` or `autotune import` fills it, or name another with --db")
+        if application != APPLICATION_ID:
+            raise UsageError(f"database {self.path} is an SQLite file of another program; name one that autotune made with --db")
+        if schema > SCHEMA:
+            raise UsageError(
+                f"database {self.path} is of schema {schema} and this autotune knows up to {SCHEMA}; install the newer autotune"
+            )
+        return schema
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turns what SQLite says into one sentence of ours."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if explained := _explanation(self.path, error):
+                raise explained from error
+            raise
+
+
+def _retry(connection: sqlite3.Connection, sql: str) -> None:
+    """Execute a statement that needs the write lock; SQLite waits for it up to the busy timeout each time."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            connection.execute(sql)
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or attempt == ATTEMPTS:
+                raise
+
+
+def _explanation(path: Path, error: sqlite3.DatabaseError) -> AutotuneError | None:
+    """What to tell a user about `error`; None when it is a fault of ours."""
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the low byte of an extended code is its primary one
+        case sqlite3.SQLITE_NOTADB:
+            return UsageError(f"database {path} is not an SQLite database; name another with --db")
+        case sqlite3.SQLITE_CORRUPT:
+            return UsageError(f"database {path} is damaged ({error}); restore a copy, or save what is left with sqlite3's .recover")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return UsageError(f"database {path} cannot be written because the file or its folder is read-only; name another with --db")
+        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
+            return AutotuneError(f"database {path} could not be written ({error}); all stored before is kept: make room and run again")
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            minutes = ATTEMPTS * BUSY_TIMEOUT_S / 60
+            return AutotuneError(f"database {path} has been locked by another process for {minutes:.0f} minutes; end that process first")
+    return None

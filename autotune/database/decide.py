@@ -1,0 +1,202 @@
+"""What follows from trials: which configuration is best, which are blocked, what a person pinned, what was missed."""
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from autotune.configuration import Configuration
+from autotune.database.connection import Connection
+from autotune.database.keys import NOW, added, configuration_id, device_id, found_or_added, insert, problem_id, protocol_id, template_id
+from autotune.device import Device
+from autotune.errors import AutotuneError
+from autotune.problem import Problem
+from autotune.trial import TimingProtocol
+
+State = Literal["provisional", "confirmed", "stale", "blocked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Which configuration a problem should use, by the evidence of `trial_id`, and how sure that is. Times are in microseconds.
+
+    `spread` is relative to `time_us`; `gap` is the runner-up's time over the best's, less 1; `tried` counts the configurations tried;
+    `space_sha` names the set they were drawn from; `bytes_moved` is what the operation must move at least.
+    """
+
+    configuration: Configuration
+    trial_id: int
+    time_us: float
+    ci_low_us: float
+    ci_high_us: float
+    spread: float
+    tried: int
+    bytes_moved: int
+    state: State = "provisional"
+    runner_up: Configuration | None = None
+    runner_up_us: float | None = None
+    gap: float | None = None
+    beyond_noise: bool = False
+    copy_us: float | None = None
+    space_sha: str = ""
+
+
+class Decider(Connection):
+    """The part of a database that stores decisions. All of them can be made again from trials, or by the person who made them."""
+
+    def settle(self, run_id: int, device: Device, timing: TimingProtocol, problem: Problem, best: Settled) -> None:
+        """Make `best` the one configuration for `problem` on `device` under `timing`; replaces what was settled before.
+
+        A choice among replayed times never replaces one that was measured here.
+        """
+        with self.write() as connection:
+            template, replayed, origin = _evidence(connection, best.trial_id, run_id)
+            values = {
+                "device": device_id(connection, device),
+                "problem": problem_id(connection, problem),
+                "protocol": protocol_id(connection, timing),
+                "configuration": configuration_id(connection, problem.operation, best.configuration),
+                "template": template,
+                "trial": best.trial_id,
+                "time_us": best.time_us,
+                "ci_low_us": best.ci_low_us,
+                "ci_high_us": best.ci_high_us,
+                "spread": best.spread,
+                "runner_up": configuration_id(connection, problem.operation, best.runner_up) if best.runner_up else None,
+                "runner_up_us": best.runner_up_us,
+                "gap": best.gap,
+                "beyond_noise": int(best.beyond_noise),
+                "copy_us": best.copy_us,
+                "tried": best.tried,
+                "space_sha": best.space_sha,
+                "state": best.state,
+                "origin": origin,
+            }
+            connection.execute("UPDATE problems SET bytes_moved = ? WHERE id = ?", (best.bytes_moved, values["problem"]))
+            if not (replayed and _measured(connection, values)):
+                replace_best(connection, values)
+
+    def block(
+        self,
+        device: Device,
+        operation: str,
+        configuration: Configuration,
+        template_sha: str,
+        dtype: str,
+        reason: str,
+        problem: Problem | None = None,
+    ) -> None:
+        """Never select `configuration` again on `device` for `dtype`, as long as its template is this one.
+
+        With `problem`, for that problem alone. Blocking it again does nothing.
+        """
+        with self.write() as connection:
+            values = {
+                "device": device_id(connection, device),
+                "configuration": configuration_id(connection, operation, configuration),
+                "dtype": dtype,
+                "template": template_id(connection, operation, configuration.version, template_sha),
+                "problem": problem_id(connection, problem) if problem else None,
+                "reason": reason,
+            }
+            connection.execute(*insert("blocked", values, "OR IGNORE"))
+
+    def pin(
+        self,
+        device: Device,
+        operation: str,
+        dtype: str,
+        rows: tuple[int, int],
+        cols: tuple[int, int],
+        configuration: Configuration,
+        *,
+        author: str,
+        why: str,
+    ) -> None:
+        """A person's choice of `configuration` for all sizes in the ranges `rows` and `cols`, ends included; the newest stands."""
+        with self.write() as connection:
+            values = {
+                "device": device_id(connection, device),
+                "operation": operation,
+                "dtype": dtype,
+                "least_rows": rows[0],
+                "most_rows": rows[1],
+                "least_cols": cols[0],
+                "most_cols": cols[1],
+                "configuration": configuration_id(connection, operation, configuration),
+                "author": author,
+                "why": why,
+            }
+            connection.execute(*insert("pins", values, "OR REPLACE"))
+
+    def unpin(self, device: Device, operation: str, dtype: str, rows: tuple[int, int], cols: tuple[int, int]) -> bool:
+        """Take a pin away; whether there was one."""
+        with self.write() as connection:
+            taken = connection.execute(
+                "DELETE FROM pins WHERE device = ? AND operation = ? AND dtype = ? AND least_rows = ? AND most_rows = ? "
+                "AND least_cols = ? AND most_cols = ?",
+                (device_id(connection, device), operation, dtype, *rows, *cols),
+            )
+            return taken.rowcount > 0
+
+    def add_misses(self, device: Device, misses: Iterable[tuple[Problem, str, Configuration | None, int]]) -> None:
+        """Add to the log of problems that had no exact answer: (problem, tier that answered, what it chose, how often)."""
+        with self.write() as connection:
+            known = device_id(connection, device)
+            for problem, tier, configuration, count in misses:
+                chosen = configuration_id(connection, problem.operation, configuration) if configuration else None
+                row = found_or_added(
+                    connection, "misses", {"device": known, "problem": problem_id(connection, problem)}, {"tier": tier, "count": 0}
+                )
+                connection.execute(
+                    f"UPDATE misses SET count = count + ?, tier = ?, configuration = ?, last = {NOW} WHERE id = ?",
+                    (count, tier, chosen, row),
+                )
+
+    def store_selector(
+        self, device: Device, operation: str, dtype: str, kind: str, body: str, train_sha: str, regret: tuple[float, float, float]
+    ) -> None:
+        """Store a trained selector (`body` is JSON) and make it the active one; `regret` on held-out sizes is (geomean, p95, worst)."""
+        with self.write() as connection:
+            known = device_id(connection, device)
+            connection.execute(
+                "UPDATE selectors SET active = 0 WHERE device = ? AND operation = ? AND dtype = ?", (known, operation, dtype)
+            )
+            values = {
+                "device": known,
+                "operation": operation,
+                "dtype": dtype,
+                "kind": kind,
+                "body": body,
+                "train_sha": train_sha,
+                "regret_geomean": regret[0],
+                "regret_p95": regret[1],
+                "regret_worst": regret[2],
+                "active": 1,
+            }
+            connection.execute(*insert("selectors", values, "OR REPLACE"))
+
+
+def replace_best(connection: sqlite3.Connection, values: Mapping[str, object]) -> None:
+    """Store a row of `best`, in place of the one for the same problem, device and protocol."""
+    key = (values["device"], values["problem"], values["protocol"])
+    connection.execute("DELETE FROM best WHERE device = ? AND problem = ? AND protocol = ?", key)
+    added(connection, "best", values)
+
+
+def _evidence(connection: sqlite3.Connection, trial_id: int, run_id: int) -> tuple[int, bool, str]:
+    row = connection.execute(
+        "SELECT t.template, t.replayed, u.origin FROM trials t, runs u WHERE t.id = ? AND u.id = ?", (trial_id, run_id)
+    ).fetchone()
+    if not row:
+        raise AutotuneError(f"trial {trial_id} or run {run_id} is not in the database, so nothing can be settled on it")
+    return int(row[0]), bool(row[1]), str(row[2])
+
+
+def _measured(connection: sqlite3.Connection, values: Mapping[str, object]) -> bool:
+    """Whether the best that `values` would replace was measured rather than replayed."""
+    key = (values["device"], values["problem"], values["protocol"])
+    row = connection.execute(
+        "SELECT t.replayed FROM best b JOIN trials t ON t.id = b.trial WHERE b.device = ? AND b.problem = ? AND b.protocol = ?", key
+    ).fetchone()
+    return bool(row) and not row[0]

@@ -1,0 +1,126 @@
+"""What `inspect` shows: plain dicts, one per row, with units in the column names."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from autotune.database.connection import Connection, Row
+
+
+class Inspector(Connection):
+    """The part of a database that answers questions of people. Filters left at None match everything."""
+
+    def best(
+        self,
+        operation: str | None = None,
+        rows: int | None = None,
+        cols: int | None = None,
+        dtype: str | None = None,
+        device: str | None = None,
+        version: str | None = None,
+    ) -> list[Row]:
+        """The best configuration of every problem. `spread`, `gap` and `fraction_of_copy` are ratios, `parameters` a dict."""
+        return [_readable_best(row) for row in self._filtered("best_kernels", _BEST_ORDER, operation, rows, cols, dtype, device, version)]
+
+    def best_per_version(
+        self,
+        operation: str | None = None,
+        rows: int | None = None,
+        cols: int | None = None,
+        dtype: str | None = None,
+        device: str | None = None,
+        version: str | None = None,
+    ) -> list[Row]:
+        """The fastest right configuration of every version on every problem, fastest first within a problem."""
+        order = f"{_BEST_ORDER}, time_us"
+        return [_readable(row) for row in self._filtered("best_per_version", order, operation, rows, cols, dtype, device, version)]
+
+    def trial_rows(
+        self,
+        operation: str | None = None,
+        rows: int | None = None,
+        cols: int | None = None,
+        dtype: str | None = None,
+        device: str | None = None,
+        version: str | None = None,
+        outcome: str | None = None,
+        limit: int = -1,
+    ) -> list[Row]:
+        """The trials, newest first, at most `limit` of them when that is not negative."""
+        filters = {
+            "operation": operation,
+            "rows": rows,
+            "cols": cols,
+            "dtype": dtype,
+            "device": device,
+            "version": version,
+            "outcome": outcome,
+        }
+        where, parameters = _where(filters)
+        found = self.select(f"SELECT * FROM trial_results {where} ORDER BY trial DESC LIMIT ?", [*parameters, limit])
+        return [_readable(row) for row in found]
+
+    def problems(self, operation: str | None = None) -> list[Row]:
+        """The problems that have trials or a best, with their layout and how many trials each has."""
+        where, parameters = _where({"operation": operation})
+        return self.select(
+            "SELECT operation, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place, bytes_moved, "
+            f"(SELECT count(*) FROM trials t WHERE t.problem = problems.id) AS trials FROM problems {where} "
+            "ORDER BY operation, dtype, rows, cols, input_stride, output_stride",
+            parameters,
+        )
+
+    def devices(self) -> list[Row]:
+        """The devices that trials were taken on, with how many problems have a best on each."""
+        return self.select(
+            "SELECT name AS device, compute_capability, arch, sm_count, l2_bytes, bus_bits, shared_bytes_per_block, shared_bytes_per_sm, "
+            "(SELECT count(*) FROM best b WHERE b.device = devices.id) AS problems, "
+            "(SELECT count(*) FROM runs u WHERE u.device = devices.id) AS runs FROM devices ORDER BY name, id"
+        )
+
+    def versions(self, operation: str | None = None) -> list[Row]:
+        """The versions that were tried, one row per template: its hash, how many configurations, and on how many problems it is best."""
+        where, parameters = _where({"operation": operation})
+        return self.select(
+            "SELECT operation, version, sha AS template_sha, "
+            "(SELECT count(*) FROM configurations c WHERE c.operation = s.operation AND c.version = s.version) AS configurations, "
+            f"(SELECT count(*) FROM best b WHERE b.template = s.id) AS best_on FROM templates s {where} ORDER BY operation, version, id",
+            parameters,
+        )
+
+    def misses(self, operation: str | None = None, device: str | None = None) -> list[Row]:
+        """The problems that the dispatcher had no exact answer for, most wanted first."""
+        where, parameters = _where({"operation": operation, "device": device})
+        return self.select(f"SELECT * FROM missed {where} ORDER BY count DESC, rows, cols", parameters)
+
+    def _filtered(
+        self, view: str, order: str, operation: object, rows: object, cols: object, dtype: object, device: object, version: object
+    ) -> list[Row]:
+        where, parameters = _where(
+            {"operation": operation, "rows": rows, "cols": cols, "dtype": dtype, "device": device, "version": version}
+        )
+        return self.select(f"SELECT * FROM {view} {where} ORDER BY {order}", parameters)
+
+
+_BEST_ORDER = "device, operation, dtype, rows, cols, input_stride, output_stride, protocol, protocol_rule"
+
+
+def _where(filters: Mapping[str, object]) -> tuple[str, Sequence[object]]:
+    """The WHERE clause for those filters that are set, and its parameters."""
+    chosen = {column: value for column, value in filters.items() if value is not None}
+    clause = " AND ".join(f"{column} = ?" for column in chosen)
+    return (f"WHERE {clause}" if clause else ""), list(chosen.values())
+
+
+def _readable(row: Row) -> Row:
+    """JSON text as objects, 0 and 1 as truth."""
+    row["parameters"] = json.loads(row["parameters"])
+    for flag in ("replayed", "in_place", "beyond_noise"):
+        if flag in row:
+            row[flag] = bool(row[flag])
+    return row
+
+
+def _readable_best(row: Row) -> Row:
+    version, parameters = row.pop("runner_up_version"), row.pop("runner_up_parameters")
+    row["runner_up"] = {"version": version, "parameters": json.loads(parameters)} if version else None
+    return _readable(row)

@@ -1,0 +1,152 @@
+"""The views: the common questions, answered in readable columns, and what the dispatcher reads.
+
+Views hold no data, so every migration drops and remakes all of them from here.
+"""
+
+# The outcome a trial has now (a later ending outranks the first outcome), and its time: the median of the medians of its rounds of
+# the most careful kind it reached, as `StoredTrial.time_us` computes it.
+TRIAL_TIMES = """
+CREATE VIEW trial_times AS
+SELECT trial, kind, rounds,
+       (SELECT avg(median_us) FROM (
+            SELECT median_us, row_number() OVER (ORDER BY median_us) AS place FROM rounds r
+            WHERE r.trial = careful.trial AND r.kind = careful.kind)
+        WHERE place IN ((careful.rounds + 1) / 2, (careful.rounds + 2) / 2)) AS time_us
+FROM (
+    SELECT id AS trial, kind, (SELECT count(*) FROM rounds r WHERE r.trial = t.id AND r.kind = t.kind) AS rounds
+    FROM (SELECT id, (SELECT min(kind) FROM rounds r WHERE r.trial = trials.id) AS kind FROM trials) t
+    WHERE kind IS NOT NULL
+) careful
+"""  # min(kind) works because final < race < screen in the alphabet too
+
+TRIAL_RESULTS = """
+CREATE VIEW trial_results AS
+SELECT t.id AS trial, t.run, t.number, d.name AS device, p.operation, p.dtype, p.rows, p.cols, p.input_stride, p.output_stride,
+       p.input_alignment, p.output_alignment, p.in_place, c.version, c.parameters, coalesce(e.outcome, t.outcome) AS outcome,
+       x.time_us, x.kind AS evidence, x.rounds, p.bytes_moved / x.time_us / 1e3 AS gb_per_s, t.max_error,
+       i.registers, i.spill_bytes, i.static_shared_bytes,
+       CASE WHEN e.message <> '' THEN e.message ELSE t.message END AS message,
+       q.name AS protocol, q.rule AS protocol_rule, s.sha AS template_sha, t.replayed, t.created
+FROM trials t
+JOIN runs u ON u.id = t.run
+JOIN devices d ON d.id = u.device
+JOIN protocols q ON q.id = u.protocol
+JOIN problems p ON p.id = t.problem
+JOIN configurations c ON c.id = t.configuration
+JOIN templates s ON s.id = t.template
+LEFT JOIN instances i ON i.id = t.instance
+LEFT JOIN endings e ON e.trial = t.id
+LEFT JOIN trial_times x ON x.trial = t.id
+"""
+
+BEST_KERNELS = """
+CREATE VIEW best_kernels AS
+SELECT d.name AS device, p.operation, p.dtype, p.rows, p.cols, c.version, c.parameters, b.time_us, b.ci_low_us, b.ci_high_us, b.spread,
+       p.bytes_moved / b.time_us / 1e3 AS gb_per_s, b.copy_us, b.copy_us / b.time_us AS fraction_of_copy,
+       w.version AS runner_up_version, w.parameters AS runner_up_parameters, b.runner_up_us, b.gap, b.beyond_noise,
+       b.tried AS trials, b.state, b.origin, t.replayed, q.name AS protocol, q.rule AS protocol_rule,
+       p.input_stride, p.output_stride, p.input_alignment, p.output_alignment, p.in_place,
+       s.sha AS template_sha, b.space_sha, b.trial, b.updated
+FROM best b
+JOIN devices d ON d.id = b.device
+JOIN problems p ON p.id = b.problem
+JOIN protocols q ON q.id = b.protocol
+JOIN configurations c ON c.id = b.configuration
+JOIN templates s ON s.id = b.template
+JOIN trials t ON t.id = b.trial
+LEFT JOIN configurations w ON w.id = b.runner_up
+"""
+
+BEST_PER_VERSION = """
+CREATE VIEW best_per_version AS
+SELECT device, operation, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place,
+       protocol, protocol_rule, version, parameters, min(time_us) AS time_us, max(gb_per_s) AS gb_per_s, count(*) AS trials,
+       template_sha, replayed, trial
+FROM trial_results
+WHERE outcome IN ('ok', 'pruned')
+GROUP BY device, operation, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place,
+         protocol, protocol_rule, version
+"""
+
+FAILURES = """
+CREATE VIEW failures AS
+SELECT trial, device, operation, dtype, rows, cols, version, parameters, outcome, message, template_sha, replayed, created
+FROM trial_results
+WHERE trial IN (SELECT id FROM trials WHERE outcome NOT IN ('ok', 'pruned')
+                UNION SELECT trial FROM endings WHERE outcome <> 'pruned')
+"""
+
+COVERAGE = """
+CREATE VIEW coverage AS
+SELECT d.name AS device, p.operation, p.dtype, q.name AS protocol, q.rule AS protocol_rule, count(*) AS problems,
+       min(p.rows) AS least_rows, max(p.rows) AS most_rows, min(p.cols) AS least_cols, max(p.cols) AS most_cols,
+       sum(b.state = 'confirmed') AS confirmed, sum(b.tried) AS trials
+FROM best b JOIN devices d ON d.id = b.device JOIN problems p ON p.id = b.problem JOIN protocols q ON q.id = b.protocol
+GROUP BY d.id, p.operation, p.dtype, q.id
+"""
+
+DISPATCHABLE = """
+CREATE VIEW dispatchable AS
+SELECT d.name AS device, i.arch, p.operation, p.dtype, p.rows, p.cols, p.input_stride, p.output_stride,
+       p.input_alignment, p.output_alignment, p.in_place, q.name AS protocol, q.rule AS protocol_rule, c.version, c.parameters,
+       s.sha AS template_sha, i.symbol, i.binary_sha, b.time_us, b.state, b.origin, b.device AS device_id
+FROM best b
+JOIN trials t ON t.id = b.trial
+JOIN instances i ON i.id = t.instance AND i.binary_sha IS NOT NULL
+JOIN devices d ON d.id = b.device
+JOIN problems p ON p.id = b.problem
+JOIN protocols q ON q.id = b.protocol
+JOIN configurations c ON c.id = b.configuration
+JOIN templates s ON s.id = b.template
+"""
+
+STORED_INSTANCES = """
+CREATE VIEW stored_instances AS
+SELECT c.operation, c.version, c.parameters, i.dtype, i.arch, s.sha AS template_sha, i.symbol, i.binary_sha, n.kind
+FROM instances i
+JOIN binaries n ON n.sha = i.binary_sha
+JOIN configurations c ON c.id = i.configuration
+JOIN templates s ON s.id = i.template
+"""
+
+PINNED = """
+CREATE VIEW pinned AS
+SELECT d.name AS device, n.operation, n.dtype, n.least_rows, n.most_rows, n.least_cols, n.most_cols, c.version, c.parameters,
+       n.author, n.why, n.created, n.device AS device_id
+FROM pins n JOIN devices d ON d.id = n.device JOIN configurations c ON c.id = n.configuration
+"""
+
+BLOCKED_CONFIGURATIONS = """
+CREATE VIEW blocked_configurations AS
+SELECT d.name AS device, c.operation, b.dtype, c.version, c.parameters, s.sha AS template_sha, p.rows, p.cols, b.reason, b.created,
+       b.device AS device_id, b.problem AS problem_id
+FROM blocked b
+JOIN devices d ON d.id = b.device
+JOIN configurations c ON c.id = b.configuration
+JOIN templates s ON s.id = b.template
+LEFT JOIN problems p ON p.id = b.problem
+"""
+
+MISSED = """
+CREATE VIEW missed AS
+SELECT d.name AS device, p.operation, p.dtype, p.rows, p.cols, p.input_stride, p.output_stride, p.input_alignment, p.output_alignment,
+       p.in_place, m.count, m.tier, c.version, c.parameters, m.last
+FROM misses m
+JOIN devices d ON d.id = m.device
+JOIN problems p ON p.id = m.problem
+LEFT JOIN configurations c ON c.id = m.configuration
+"""
+
+VIEWS = {
+    "trial_times": TRIAL_TIMES,
+    "trial_results": TRIAL_RESULTS,
+    "best_kernels": BEST_KERNELS,
+    "best_per_version": BEST_PER_VERSION,
+    "failures": FAILURES,
+    "coverage": COVERAGE,
+    "dispatchable": DISPATCHABLE,
+    "stored_instances": STORED_INSTANCES,
+    "pinned": PINNED,
+    "missed": MISSED,
+    "blocked_configurations": BLOCKED_CONFIGURATIONS,
+}
