@@ -1,0 +1,119 @@
+"""From rendered CUDA source to a shared library for this CPU, through g++ and a cache."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from autotune.errors import CompileError, UsageError
+
+Sanitizer = Literal["none", "thread", "address"]
+
+_HERE = Path(__file__).resolve().parent
+_RUNTIME_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-Wall", "-Wextra")
+# Each check ends a launch with a sentence (see cuda_on_cpu.cpp). -fno-gnu-unique: a library's static variables are its own.
+_KERNEL_FLAGS = (
+    "-std=c++17",
+    "-O1",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-gnu-unique",
+    "-Wno-unknown-pragmas",
+    "-DAUTOTUNE_EMULATOR",
+    "-fsanitize=alignment,bounds,signed-integer-overflow,integer-divide-by-zero",
+    "-fno-sanitize-recover=all",
+)
+_SANITIZER_FLAGS: dict[Sanitizer, tuple[str, ...]] = {
+    "none": (),
+    "thread": ("-g1", "-fsanitize=thread"),
+    "address": ("-g1", "-fsanitize=address"),
+}
+
+
+def flags(sanitizer: Sanitizer = "none") -> tuple[str, ...]:
+    """The compiler's flags for a library of kernels."""
+    return (*_KERNEL_FLAGS, *_SANITIZER_FLAGS[sanitizer])
+
+
+@lru_cache(maxsize=1)
+def compiler() -> str:
+    """The path of the C++ compiler: $CXX, else g++. Raises UsageError when there is none."""
+    name = os.environ.get("CXX") or "g++"
+    path = shutil.which(name)
+    if path is None:
+        raise UsageError(f"no C++ compiler {name} was found; the emulator needs one: install g++ or set CXX")
+    return path
+
+
+@lru_cache(maxsize=1)
+def compiler_version() -> str:
+    """What the compiler calls itself, such as "g++ (Debian 12.2.0-14) 12.2.0"."""
+    return subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def cache_folder() -> Path:
+    """Where built libraries are kept: emulator/ under $AUTOTUNE_CACHE, else under the user's cache folder."""
+    from platformdirs import user_cache_dir
+
+    folder = Path(os.environ.get("AUTOTUNE_CACHE") or user_cache_dir("autotune")) / "emulator"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the cache folder {folder} cannot be made ({error.strerror}); set AUTOTUNE_CACHE to a writable one") from error
+    return folder
+
+
+def library(source: str, sanitizer: Sanitizer = "none") -> Path:
+    """The shared library of the kernels in `source`, built unless it is in the cache.
+
+    Raises CompileError with the compiler's first complaint, and UsageError when there is no compiler.
+    """
+    return _built(source, (*flags(sanitizer), "-I", str(_HERE), "-include", str(_HERE / "cuda_on_cpu.h")), ())
+
+
+def runtime() -> Path:
+    """The library that schedules fibers; kernels' libraries find its functions when it is loaded first, globally."""
+    return _built((_HERE / "cuda_on_cpu.cpp").read_text(), (*_RUNTIME_FLAGS, "-I", str(_HERE)), ("-Wl,-soname,libcuda_on_cpu.so",))
+
+
+def store(binary: bytes) -> Path:
+    """The library whose bytes are `binary`, as a file in the cache."""
+    target = cache_folder() / f"{hashlib.sha256(binary).hexdigest()[:32]}.so"
+    if not target.exists():
+        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as file:
+            file.write(binary)
+        Path(file.name).replace(target)
+    return target
+
+
+@lru_cache(maxsize=1)
+def _vocabulary() -> str:
+    return "".join(path.read_text() for path in sorted(_HERE.glob("*.h")))
+
+
+def _built(source: str, compile_flags: tuple[str, ...], link_flags: tuple[str, ...]) -> Path:
+    command = compiler()
+    what = "\0".join((source, _vocabulary(), *compile_flags, *link_flags, compiler_version()))
+    target = cache_folder() / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.so"
+    if target.exists():
+        return target
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        written, compiled, linked = (Path(folder) / name for name in ("kernels.cu", "kernels.o", "kernels.so"))
+        written.write_text(source)
+        _run(command, *compile_flags, "-x", "c++", "-c", str(written), "-o", str(compiled))
+        # Linked without the sanitizers' flags: our runtime answers their calls, or the preloaded sanitizer library does.
+        _run(command, "-shared", *link_flags, str(compiled), "-o", str(linked))
+        linked.replace(target)
+    return target
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if ": error: " in line or ": fatal error: " in line]
+        said = errors or done.stderr.splitlines() or [f"{command[0]} ended with status {done.returncode}"]
+        raise CompileError(said[0])

@@ -1,0 +1,111 @@
+"""One launch of a kernel that `build` compiled, in this process."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.backends.emulation import build
+from autotune.errors import KernelError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+# An array is passed as the pointer to its first element, None as a null pointer, an int as 64 bits, a NumPy scalar as it is.
+Argument = Array | np.generic | int | None
+
+
+class Hang(KernelError):
+    """No thread could run on, and not all had returned."""
+
+
+class Fault(KernelError):
+    """A thread did what would be undefined behaviour: a misaligned access, an index out of bounds, an overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel by its symbol, its arguments and its grid.
+
+    With `cooperative` all blocks run together; otherwise the blocks of a cluster do. Seed 0 runs threads in index order, any other
+    seed in a shuffled order that it determines.
+    """
+
+    symbol: str
+    arguments: Sequence[Argument]
+    blocks: int
+    threads: int
+    shared_bytes: int = 0
+    cluster: int = 1
+    cooperative: bool = False
+    seed: int = 0
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("blocks", ctypes.c_uint),
+        ("threads", ctypes.c_uint),
+        ("cluster", ctypes.c_uint),
+        ("cooperative", ctypes.c_uint),
+        ("seed", ctypes.c_uint),
+        ("shared_bytes", ctypes.c_size_t),
+    )
+
+
+class Library:
+    """The kernels of one shared library."""
+
+    def __init__(self, path: Path) -> None:
+        self._message = _runtime().cuda_on_cpu_message
+        self._library = ctypes.CDLL(str(path))
+
+    def launch(self, launch: Launch) -> None:
+        """Run `launch` to its end.
+
+        Raises Hang or Fault when the kernel is wrong, and KernelError when the launch is: too many threads, another block or cluster
+        than the instance was compiled for, another number of arguments, an unknown symbol.
+        """
+        self.prepared(launch)()
+
+    def prepared(self, launch: Launch) -> "Prepared":
+        """`launch` with its arguments packed, to be run several times."""
+        try:
+            entry = self._library[launch.symbol]
+        except AttributeError:
+            raise KernelError(f"the library has no kernel {launch.symbol!r}; it is named where its source says INSTANCE") from None
+        return Prepared(entry, launch, self._message)
+
+
+class Prepared:
+    """A launch that costs one foreign call."""
+
+    def __init__(self, entry: Any, launch: Launch, message: Any) -> None:
+        self._entry = entry
+        self._message = message
+        self._kept = [_packed(argument) for argument in launch.arguments]
+        self._arguments = (ctypes.c_void_p * len(self._kept))(*[value.ctypes.data for value in self._kept])
+        self._launch = _Launch(launch.blocks, launch.threads, launch.cluster, launch.cooperative, launch.seed, launch.shared_bytes)
+        self._source = launch.arguments  # arrays stay alive as long as their addresses are packed
+
+    def __call__(self) -> None:
+        status = self._entry(ctypes.byref(self._launch), self._arguments, len(self._kept))
+        if status:
+            text = self._message().decode(errors="replace")
+            raise (KernelError, Hang, Fault)[status - 1](text)
+
+
+def _packed(argument: Argument) -> Array:
+    if isinstance(argument, np.ndarray):
+        return np.array([argument.ctypes.data], np.uint64)
+    if isinstance(argument, np.generic):
+        return np.array([argument])
+    return np.array([argument or 0], np.int64)
+
+
+@lru_cache(maxsize=1)
+def _runtime() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(build.runtime()), mode=ctypes.RTLD_GLOBAL)
+    library.cuda_on_cpu_message.restype = ctypes.c_char_p
+    return library
