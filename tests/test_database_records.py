@@ -1,18 +1,13 @@
 """What is recorded is read back equal, and what follows from it is shown in plain rows."""
 
-import dataclasses
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from autotune.configuration import Configuration
 from autotune.database import Database, Settled
 from autotune.device import Device
-from autotune.errors import AutotuneError
 from autotune.problem import Problem
 from autotune.source import Source, identity
 from autotune.trial import Check, Environment, Instance, Outcome, Resources, Round, TimingProtocol

@@ -156,7 +156,7 @@ class Decider(Connection):
     def store_selector(
         self, device: Device, operation: str, dtype: str, kind: str, body: str, train_sha: str, regret: tuple[float, float, float]
     ) -> None:
-        """Store a trained selector (`body` is JSON) and make it the active one; `regret` on held-out sizes is (geomean, p95, worst)."""
+        """Store a trained selector (`body` is JSON) as the active one; `regret` on held-out sizes is (geomean, p95, worst)."""
         with self.write() as connection:
             known = device_id(connection, device)
             connection.execute(
@@ -172,7 +172,6 @@ class Decider(Connection):
                 "regret_geomean": regret[0],
                 "regret_p95": regret[1],
                 "regret_worst": regret[2],
-                "active": 1,
             }
             connection.execute(*insert("selectors", values, "OR REPLACE"))
 

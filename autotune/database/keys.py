@@ -1,8 +1,8 @@
 """From the nouns to rows and back: the portable key of each noun, and the id that it has in this file."""
 
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 
 from autotune.configuration import Configuration
 from autotune.device import Device
@@ -26,8 +26,7 @@ def added(connection: sqlite3.Connection, table: str, values: Mapping[str, objec
 
 def found_or_added(connection: sqlite3.Connection, table: str, key: Mapping[str, object], other: Mapping[str, object] | None = None) -> int:
     """The id of the row whose columns are `key`, inserted together with `other` when it is not there yet."""
-    where = " AND ".join(f"{name} = ?" for name in key)
-    row = connection.execute(f"SELECT id FROM {table} WHERE {where}", tuple(key.values())).fetchone()
+    row = connection.execute(f"SELECT id FROM {table} WHERE {equal(key)}", tuple(key.values())).fetchone()
     return int(row[0]) if row else added(connection, table, {**key, **(other or {})})
 
 
@@ -36,6 +35,22 @@ def device_key(device: Device) -> dict[str, object]:
     values = asdict(device)
     major, minor = device.compute_capability
     return values | {"compute_capability": f"{major}.{minor}"}
+
+
+def equal(columns: Iterable[str]) -> str:
+    """The condition that each of `columns` equals its parameter."""
+    return " AND ".join(f"{column} = ?" for column in columns)
+
+
+# The condition that run `u` was on a device and timed by a protocol; its parameters are `under(device, timing)`.
+UNDER = (
+    f"u.device = (SELECT id FROM devices WHERE {equal(name.name for name in fields(Device))}) "
+    "AND u.protocol = (SELECT id FROM protocols WHERE name = ? AND rule = ?)"
+)
+
+
+def under(device: Device, timing: TimingProtocol) -> list[object]:
+    return [*device_key(device).values(), timing.name, timing.rule]
 
 
 def device_id(connection: sqlite3.Connection, device: Device) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from autotune.configuration import Configuration
 from autotune.database.connection import Connection, Row
-from autotune.database.keys import device_key, problem_key
+from autotune.database.keys import UNDER, device_key, equal, problem_key, under
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
@@ -72,11 +72,9 @@ class Reader(Connection):
 
         A trial whose `template_sha` is not its definition's present one is stale: a prior, not evidence.
         """
-        where, parameters = ["u.device = (SELECT id FROM devices WHERE " + _equal(device_key(device)) + ")"], [*device_key(device).values()]
-        where.append("u.protocol = (SELECT id FROM protocols WHERE name = ? AND rule = ?)")
-        parameters += [timing.name, timing.rule]
+        where, parameters = [UNDER], under(device, timing)
         if problem:
-            where.append(f"t.problem = (SELECT id FROM problems WHERE {_equal(problem_key(problem))})")
+            where.append(f"t.problem = (SELECT id FROM problems WHERE {equal(problem_key(problem))})")
             parameters += problem_key(problem).values()
         if operation:
             where.append("p.operation = ?")
@@ -110,9 +108,9 @@ class Reader(Connection):
         """The configurations that must not be selected, each with its reason: everywhere, and with `problem` also for that problem."""
         rows = self.select(
             "SELECT c.version, c.parameters, s.sha, b.reason FROM blocked b JOIN configurations c ON c.id = b.configuration "
-            f"JOIN templates s ON s.id = b.template WHERE b.device = (SELECT id FROM devices WHERE {_equal(device_key(device))}) "
+            f"JOIN templates s ON s.id = b.template WHERE b.device = (SELECT id FROM devices WHERE {equal(device_key(device))}) "
             "AND c.operation = ? AND b.dtype = ? AND (b.problem IS NULL"
-            + (f" OR b.problem = (SELECT id FROM problems WHERE {_equal(problem_key(problem))}))" if problem else ")"),
+            + (f" OR b.problem = (SELECT id FROM problems WHERE {equal(problem_key(problem))}))" if problem else ")"),
             [*device_key(device).values(), operation, dtype, *(problem_key(problem).values() if problem else ())],
         )
         return {
@@ -158,10 +156,6 @@ JOIN configurations c ON c.id = t.configuration
 JOIN templates s ON s.id = t.template
 LEFT JOIN endings e ON e.trial = t.id
 """
-
-
-def _equal(columns: Iterable[str]) -> str:
-    return " AND ".join(f"{column} = ?" for column in columns)
 
 
 def problem_of(row: Row) -> Problem:

@@ -214,7 +214,6 @@ CREATE TABLE selectors (
     regret_geomean REAL,
     regret_p95 REAL,
     regret_worst REAL,
-    active INTEGER NOT NULL CHECK (active IN (0, 1)),
     created {_NOW},
     UNIQUE (device, operation, dtype, kind, train_sha)
 ) STRICT;

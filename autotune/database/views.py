@@ -137,6 +137,14 @@ JOIN problems p ON p.id = m.problem
 LEFT JOIN configurations c ON c.id = m.configuration
 """
 
+ACTIVE_SELECTORS = """
+CREATE VIEW active_selectors AS
+SELECT d.name AS device, l.operation, l.dtype, l.kind, l.body, l.train_sha, l.regret_geomean, l.regret_p95, l.regret_worst,
+       max(l.created) AS created, l.device AS device_id
+FROM selectors l JOIN devices d ON d.id = l.device
+GROUP BY l.device, l.operation, l.dtype
+"""
+
 VIEWS = {
     "trial_times": TRIAL_TIMES,
     "trial_results": TRIAL_RESULTS,
@@ -147,6 +155,7 @@ VIEWS = {
     "dispatchable": DISPATCHABLE,
     "stored_instances": STORED_INSTANCES,
     "pinned": PINNED,
+    "active_selectors": ACTIVE_SELECTORS,
     "missed": MISSED,
     "blocked_configurations": BLOCKED_CONFIGURATIONS,
 }
