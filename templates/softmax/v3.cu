@@ -1,0 +1,38 @@
+// v3: one block computes one row. As v2, with packs of `vector` elements loaded and stored by one instruction.
+
+#include "common.cuh"
+#include "batch.cuh"
+#include "exponential.cuh"
+#include "shuffle.cuh"
+#include "tail.cuh"
+
+template <class Element, int block, int vector, int unroll>
+__device__ __forceinline__ void softmax_v3(Element* output, const Element* input, long long, long long cols,
+                                           long long output_stride, long long input_stride, void*) {
+    // Parameters
+    using Packed = Pack<Element, vector>;
+    const long long row = blockIdx.x, packs = cols / vector;
+    const auto* x = reinterpret_cast<const Packed*>(input + row * input_stride);
+    auto* y = reinterpret_cast<Packed*>(output + row * output_stride);
+    const Tail<Element, block, vector> tail(input + row * input_stride, cols);
+
+    // Load and reduce: the maximum, then the sum
+    float maximum = tail.value;
+    for_each_batch<block, unroll>(threadIdx.x, packs, [&](long long first, auto inside) {
+        maximum = fmaxf(maximum, fold<Max>(load_batch<block, unroll>(x + first, inside)));
+    });
+    const Exponential exponential(combine_shuffle<Max, block>(maximum));
+    CompensatedSum sum;
+    if (tail.inside) sum.add(exponential(tail.value));
+    for_each_batch<block, unroll>(threadIdx.x, packs, [&](long long first, auto inside) {
+        sum.add(fold<Sum>(map(load_batch<block, unroll>(x + first, inside), exponential)));
+    });
+    const float scale = 1.0f / combine_shuffle<Sum, block>(sum.total);
+
+    // Write
+    for_each_batch<block, unroll>(threadIdx.x, packs, [&](long long first, auto inside) {
+        const auto batch = load_batch<block, unroll>(x + first, inside);
+        store_batch<block>(y + first, map(batch, [&](float value) { return exponential(value) * scale; }), inside);
+    });
+    tail.store(output + row * output_stride, exponential(tail.value) * scale);
+}
