@@ -1,0 +1,232 @@
+"""What the databases say about one operation, read once and kept in memory: best kernels, pins, blocks and where binaries lie.
+
+Only the standard library's SQLite is used, and only to read: a dispatcher works where nothing but a driver is installed, and a file that is
+damaged, foreign or newer costs one warning and counts as empty.
+"""
+
+import sqlite3
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autotune import source
+from autotune.configuration import Configuration
+from autotune.device import Device
+from autotune.dispatch.store import Layer, StoredInstance, connect, runs_on
+from autotune.operation import Operation
+
+Row = tuple[object, ...]
+Key = tuple[Configuration, str]  # a configuration and the dtype it is compiled for
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The best configuration for one size on one device, with its time in microseconds and the file that says so."""
+
+    device: str
+    dtype: str
+    rows: int
+    cols: int
+    input_stride: int
+    output_stride: int
+    input_alignment: int
+    output_alignment: int
+    in_place: bool
+    configuration: Configuration
+    template_sha: str
+    time_us: float
+    state: str
+    origin: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A person's decision: the configuration to use for every size in a range, bounds included."""
+
+    dtype: str
+    least_rows: int
+    most_rows: int
+    least_cols: int
+    most_cols: int
+    configuration: Configuration
+    author: str
+    why: str
+
+    def covers(self, dtype: str, rows: int, cols: int) -> bool:
+        return self.dtype == dtype and self.least_rows <= rows <= self.most_rows and self.least_cols <= cols <= self.most_cols
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """All that is known about an operation for one device. `tuned` holds this device's sizes, `similar` those of other GPUs."""
+
+    tuned: tuple[Tuned, ...] = ()
+    similar: tuple[tuple[Device, tuple[Tuned, ...]], ...] = ()
+    pins: tuple[Pin, ...] = ()
+    blocked: Mapping[tuple[Configuration, str, int | None, int | None], str] = field(default_factory=dict)
+    instances: Mapping[Key, StoredInstance] | None = None
+    layers: tuple[Layer, ...] = ()
+
+
+def read(layers: Iterable[Layer], operation: Operation, device: Device) -> Knowledge:
+    """What `layers` know about `operation` on `device`; where two speak of the same size, the first one is believed.
+
+    Rows whose template is not the one that is here are left out, as are files that cannot be read; each file warns once.
+    """
+    layers = tuple(layers)
+    gathered = _Gathered(operation, device)
+    for layer in layers:
+        try:
+            with closing(connect(layer)) as connection:
+                gathered.add(connection, layer)
+        except (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+            warnings.warn(f"database {layer.path} cannot be read and is left out: {error}", RuntimeWarning, stacklevel=2)
+    return gathered.knowledge(layers)
+
+
+class _Gathered:
+    """Rows of several layers, the first to say something winning."""
+
+    def __init__(self, operation: Operation, device: Device) -> None:
+        self.operation = operation
+        self.device = device
+        self.devices: dict[str, Device] = {}
+        self.tuned: dict[Row, Tuned] = {}
+        self.pins: list[Pin] = []
+        self.blocked: dict[tuple[Configuration, str, int | None, int | None], str] = {}
+        self.instances: dict[Key, StoredInstance] = {}
+        self._shas: dict[str, str] = {}
+        self._configurations: dict[tuple[str, str], Configuration] = {}
+
+    def add(self, connection: sqlite3.Connection, layer: Layer) -> None:
+        connection.execute("BEGIN")  # one snapshot for all the questions
+        tuned = list(self._tuned(connection, layer))
+        instances = list(self._instances(connection, layer))
+        devices = list(_devices(connection))
+        pins = list(self._pins(connection))
+        blocked = list(self._blocked(connection))
+        for key, entry in tuned:
+            self.tuned.setdefault(key, entry)
+        for instance in instances:
+            present = self.instances.setdefault((instance.configuration, instance.dtype), instance)
+            if present.kind == "ptx" and instance.kind == "cubin":
+                self.instances[instance.configuration, instance.dtype] = instance
+        for device in devices:
+            self.devices.setdefault(device.name, device)
+        self.pins += pins
+        self.blocked.update(blocked)
+
+    def knowledge(self, layers: tuple[Layer, ...]) -> Knowledge:
+        entries: dict[str, list[Tuned]] = {}
+        for entry in self.tuned.values():
+            entries.setdefault(entry.device, []).append(entry)
+        others = tuple(
+            (device, tuple(entries[name]))
+            for name, device in self.devices.items()
+            if name in entries and name != self.device.name and not device.is_emulator
+        )
+        return Knowledge(
+            tuned=tuple(entries.get(self.device.name, ())),
+            similar=() if self.device.is_emulator else others,
+            pins=tuple(self.pins),
+            blocked=self.blocked,
+            instances=None if self.device.is_emulator else self.instances,
+            layers=layers,
+        )
+
+    def _tuned(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[tuple[Row, Tuned]]:
+        stale = 0
+        rows = connection.execute(
+            "SELECT device, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place,"
+            " version, parameters, template_sha, time_us, state, origin FROM best_kernels"
+            " WHERE operation = ? AND state <> 'blocked' ORDER BY protocol = 'warm', protocol_rule DESC",
+            (self.operation.name,),
+        )
+        for *problem, version, parameters, template_sha, time_us, state, origin in rows:
+            if self._current(version) != template_sha:
+                stale += problem[0] == self.device.name
+                continue
+            chosen = self._configuration(version, parameters)
+            yield tuple(problem), _tuned(problem, chosen, template_sha, time_us, state, origin, layer.path)
+        if stale:
+            warnings.warn(
+                f"{stale} tuned sizes in {layer.path} are of another state of the {self.operation.name} kernels and are left out;"
+                " run `autotune sweep` again",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _instances(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[StoredInstance]:
+        rows = connection.execute(
+            "SELECT version, parameters, dtype, arch, template_sha, symbol, binary_sha, kind FROM stored_instances WHERE operation = ?",
+            (self.operation.name,),
+        )
+        for version, parameters, dtype, arch, template_sha, symbol, binary_sha, kind in rows:
+            if self._current(version) == template_sha and runs_on(kind, arch, self.device):
+                yield StoredInstance(self._configuration(version, parameters), dtype, arch, kind, symbol, binary_sha, layer)
+
+    def _pins(self, connection: sqlite3.Connection) -> Iterator[Pin]:
+        rows = connection.execute(
+            "SELECT dtype, least_rows, most_rows, least_cols, most_cols, version, parameters, author, why FROM pinned"
+            " WHERE operation = ? AND device = ?",
+            (self.operation.name, self.device.name),
+        )
+        for dtype, least_rows, most_rows, least_cols, most_cols, version, parameters, author, why in rows:
+            yield Pin(dtype, least_rows, most_rows, least_cols, most_cols, self._configuration(version, parameters), author, why)
+
+    def _blocked(self, connection: sqlite3.Connection) -> Iterator[tuple[tuple[Configuration, str, int | None, int | None], str]]:
+        rows = connection.execute(
+            "SELECT version, parameters, dtype, template_sha, rows, cols, reason FROM blocked_configurations"
+            " WHERE operation = ? AND device = ?",
+            (self.operation.name, self.device.name),
+        )
+        for version, parameters, dtype, template_sha, size_rows, size_cols, reason in rows:
+            if self._current(version) == template_sha:
+                yield (self._configuration(version, parameters), dtype, size_rows, size_cols), reason
+
+    def _current(self, version: str) -> str:
+        if version not in self._shas:
+            known = self.operation.versions.get(version)
+            self._shas[version] = source.read(known.template).sha if known else ""
+        return self._shas[version]
+
+    def _configuration(self, version: str, parameters: str) -> Configuration:
+        key = (version, parameters)
+        if key not in self._configurations:
+            self._configurations[key] = Configuration.from_json(version, parameters)
+        return self._configurations[key]
+
+
+def _tuned(problem: list[Any], chosen: Configuration, sha: str, time_us: float, state: str, origin: str, path: Path) -> Tuned:
+    device, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place = problem
+    return Tuned(
+        device,
+        dtype,
+        rows,
+        cols,
+        input_stride,
+        output_stride,
+        input_alignment,
+        output_alignment,
+        bool(in_place),
+        chosen,
+        sha,
+        time_us,
+        state,
+        origin,
+        path,
+    )
+
+
+def _devices(connection: sqlite3.Connection) -> Iterator[Device]:
+    rows = connection.execute(
+        "SELECT name, compute_capability, sm_count, l2_bytes, bus_bits, shared_bytes_per_block, shared_bytes_per_sm, registers_per_sm,"
+        " threads_per_sm, threads_per_block FROM devices"
+    )
+    for name, capability, *numbers in rows:
+        major, minor = str(capability).split(".")
+        yield Device(name, (int(major), int(minor)), *numbers)

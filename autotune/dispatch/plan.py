@@ -1,0 +1,137 @@
+"""From a call's layout to a plan: the problem, the instance that runs it, and everything about its launch that does not change."""
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from autotune.configuration import Configuration
+from autotune.definition import Bounds, Launch, Version
+from autotune.device import Device
+from autotune.dispatch.knowledge import Knowledge, read
+from autotune.dispatch.selection import Candidate, Selector
+from autotune.dispatch.store import Layer, StoredInstance
+from autotune.errors import AutotuneError
+from autotune.operation import Operation
+from autotune.problem import Problem
+
+# (output pointer, input pointer, stream handle); what it returns is of no meaning
+LaunchCall = Callable[[int, int, int], object]
+
+
+class Function(Protocol):
+    """A loaded instance."""
+
+    def bind(self, problem: Problem, launch: Launch) -> LaunchCall:
+        """The launch of this instance on matrices of that size and those strides, with all but the pointers and the stream fixed."""
+
+
+class Launcher(Protocol):
+    """One device on which instances are loaded and launched."""
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def host(self) -> bool:
+        """Whether its arrays lie in memory of the CPU."""
+
+    def load(self, version: Version, configuration: Configuration, dtype: str, stored: StoredInstance | None, bounds: Bounds) -> Function:
+        """The instance, ready to be launched. Raises AutotuneError when what is stored cannot be used."""
+
+    def capturing(self, stream: int) -> bool:
+        """Whether `stream` records a graph just now, so that nothing may be loaded or allocated."""
+
+    def synchronize(self, stream: int) -> None:
+        """Wait until the work on `stream` is done."""
+
+    def workspace(self, stream: int, size_bytes: int) -> int:
+        """The address of this stream's workspace of at least `size_bytes`, zeroed when it is made."""
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """What runs one layout. `input_bytes` and `output_bytes` are the extents of both matrices, to tell whether they overlap.
+
+    `hits` counts calls without a lock, so that threads that race may lose one; it is for reading, not for accounting.
+    """
+
+    problem: Problem
+    tier: str
+    configuration: Configuration | None
+    launch: LaunchCall
+    input_bytes: int
+    output_bytes: int
+    hits: int = 0
+
+
+def nothing(output: int, source: int, stream: int) -> None:
+    """The launch of an empty problem."""
+
+
+class Planner:
+    """Makes the plans of one operation on one device, and holds the instances that were loaded for them."""
+
+    def __init__(self, operation: Operation, launcher: Launcher, layers: tuple[Layer, ...], knowledge: Knowledge | None = None) -> None:
+        self.operation = operation
+        self.launcher = launcher
+        self.selector = Selector(operation, launcher.device, knowledge or read(layers, operation, launcher.device))
+        self.loads = 0
+        self._lock = threading.Lock()
+        self._functions: dict[tuple[Configuration, str], Function] = {}
+        self._broken: set[tuple[Configuration, str]] = set()
+
+    def launch_of(self, problem: Problem, *, loaded_only: bool) -> tuple[Candidate, LaunchCall]:
+        """The best candidate that can be launched for `problem`, and its launch.
+
+        With `loaded_only`, only instances that are loaded already count; KeyError when there is none among them.
+        """
+        for candidate in self._candidates(problem, loaded_only):
+            key = (candidate.configuration, problem.dtype)
+            function = self._functions.get(key)
+            if function is None:
+                if loaded_only or key in self._broken:
+                    continue
+                with self._lock:
+                    function = self._functions.get(key) or self._load(*key)
+                if function is None:
+                    continue
+            version = self.operation.version(candidate.configuration.version)
+            return candidate, function.bind(problem, version.launch(candidate.configuration, problem, self.launcher.device))
+        raise KeyError(str(problem))
+
+    def warm(self, problem: Problem, stream: int | None) -> None:
+        """Load the instance for `problem`, and make its workspace on `stream` where it needs one."""
+        candidate, _ = self.launch_of(problem, loaded_only=False)
+        version = self.operation.version(candidate.configuration.version)
+        launch = version.launch(candidate.configuration, problem, self.launcher.device)
+        if launch.workspace_bytes and stream is not None:
+            self.launcher.workspace(stream, launch.workspace_bytes)
+
+    def preload_safe(self) -> None:
+        """Load the safe kernel for every dtype that it is stored for, so that any input can be answered without loading."""
+        safe = self.operation.safe
+        for dtype in self.operation.version(safe.version).dtypes:
+            if (safe, dtype) not in self._functions and (safe, dtype) not in self._broken:
+                self._load(safe, dtype)
+
+    def _candidates(self, problem: Problem, loaded_only: bool) -> Iterator[Candidate]:
+        if not loaded_only:
+            yield from self.selector.choices(problem)
+        else:
+            yield from (candidate for candidate in self.selector.candidates(problem) if not candidate.rejected)
+
+    def _load(self, configuration: Configuration, dtype: str) -> Function | None:
+        version = self.operation.version(configuration.version)
+        instances = self.selector.knowledge.instances
+        stored = None if instances is None else instances.get((configuration, dtype))
+        try:
+            function = self.launcher.load(version, configuration, dtype, stored, version.bounds(configuration))
+        except AutotuneError as error:
+            self._broken.add((configuration, dtype))
+            warnings.warn(f"{configuration} is passed over: {error}", RuntimeWarning, stacklevel=4)
+            return None
+        self.loads += 1
+        self._functions[configuration, dtype] = function
+        return function

@@ -1,0 +1,190 @@
+"""Which configuration runs a problem, and why: pure, so that the dispatcher, `explain` and the tests ask the same code.
+
+The tiers, in the order in which they are asked. The first candidate that can run the real call is taken:
+
+    pin              a person said so
+    exact            this very size was tuned on this device
+    nearest          the tuned size next to it on this device, in log space
+    similar device   the same on the most similar GPU of the same compute capability
+    safe             the one configuration that takes any input
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotune.configuration import Configuration
+from autotune.device import Device
+from autotune.dispatch.knowledge import Knowledge, Tuned
+from autotune.errors import AutotuneError
+from autotune.operation import Operation
+from autotune.problem import Problem
+
+TIERS = ("pin", "exact", "nearest", "similar device", "safe")
+
+# A row's length decides which kernel is fast, the number of rows hardly: one step in columns counts as four in rows.
+COLS_WEIGHT = 4.0
+
+EXPLAINED = 8  # how many tuned sizes an explanation names
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration that a tier proposes. `rejected` is why it cannot run the call, "" when it can.
+
+    `tuned` is the tuned size that it comes from, and `distance` how far that is: 1 per doubling of rows, 4 per doubling of columns.
+    """
+
+    tier: str
+    configuration: Configuration
+    tuned: Tuned | None = None
+    distance: float = 0.0
+    rejected: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The story of one decision: what was chosen, by which tier, and what was asked before and why it was passed over."""
+
+    problem: Problem
+    device: Device
+    chosen: Candidate | None
+    candidates: tuple[Candidate, ...]
+    nearest: tuple[Candidate, ...]
+
+    @property
+    def tier(self) -> str:
+        return self.chosen.tier if self.chosen else "none"
+
+
+class Selector:
+    """Decides for one operation on one device from what is known about it.
+
+    >>> from autotune.catalogue import load
+    >>> from autotune.device import EMULATOR
+    >>> Selector(load("softmax"), EMULATOR, Knowledge()).choose(Problem("softmax", 3, 5)).tier
+    'safe'
+    """
+
+    def __init__(self, operation: Operation, device: Device, knowledge: Knowledge) -> None:
+        self.operation = operation
+        self.device = device
+        self.knowledge = knowledge
+        self._exact: dict[tuple[str, int, int], list[Tuned]] = {}
+        for entry in knowledge.tuned:
+            self._exact.setdefault((entry.dtype, entry.rows, entry.cols), []).append(entry)
+        self._near = _Map(knowledge.tuned)
+        relatives = [(likeness(device, other), entries) for other, entries in knowledge.similar]
+        related = [(unlike, entries) for unlike, entries in relatives if unlike is not None]
+        self._similar = _Map(min(related, key=lambda pair: pair[0])[1] if related else ())
+
+    def choose(self, problem: Problem) -> Candidate:
+        """The first candidate that can run `problem`. Raises AutotuneError when not even the safe kernel can."""
+        return next(self.choices(problem))
+
+    def choices(self, problem: Problem) -> Iterator[Candidate]:
+        """The candidates that can run `problem`, best first, and at their end an AutotuneError that says why there is none left."""
+        last = None
+        for candidate in self.candidates(problem):
+            if not candidate.rejected:
+                yield candidate
+            last = candidate
+        assert last is not None
+        why = last.rejected or "it could not be loaded"
+        raise AutotuneError(f"no kernel is left for {problem} on {self.device.name}: {last.configuration} is the last resort, and {why}")
+
+    def explain(self, problem: Problem) -> Explanation:
+        """Everything that led to the choice for `problem`, in the order in which it was looked at."""
+        seen = []
+        chosen = None
+        for candidate in self.candidates(problem):
+            seen.append(candidate)
+            if not candidate.rejected:
+                chosen = candidate
+                break
+        near = (self._judged(problem, "nearest", entry, distance) for entry, distance in self._near.around(problem, EXPLAINED))
+        return Explanation(problem, self.device, chosen, tuple(seen), tuple(near))
+
+    def candidates(self, problem: Problem) -> Iterator[Candidate]:
+        """Every candidate in the order of the tiers, judged; a configuration that was rejected once is not proposed again."""
+        rejected: set[Configuration] = set()
+        for candidate in self._proposals(problem):
+            if candidate.configuration in rejected:
+                continue
+            if candidate.rejected:
+                rejected.add(candidate.configuration)
+            yield candidate
+
+    def _proposals(self, problem: Problem) -> Iterator[Candidate]:
+        for pin in self.knowledge.pins:
+            if pin.covers(problem.dtype, problem.rows, problem.cols):
+                rejected = self._why_not(pin.configuration, problem)
+                yield Candidate("pin", pin.configuration, rejected=rejected, note=f"pinned by {pin.author}: {pin.why}")
+        exact = self._exact.get((problem.dtype, problem.rows, problem.cols), [])
+        for entry in sorted(exact, key=lambda e: (_unlike_layout(e, problem), e.time_us)):
+            yield self._judged(problem, "exact", entry, 0.0)
+        for entry, distance in self._near.around(problem):
+            yield self._judged(problem, "nearest", entry, distance)
+        for entry, distance in self._similar.around(problem):
+            yield self._judged(problem, "similar device", entry, distance)
+        safe = self.operation.safe
+        yield Candidate("safe", safe, rejected=self._why_not(safe, problem))
+
+    def _judged(self, problem: Problem, tier: str, entry: Tuned, distance: float) -> Candidate:
+        return Candidate(tier, entry.configuration, entry, distance, self._why_not(entry.configuration, problem))
+
+    def _why_not(self, configuration: Configuration, problem: Problem) -> str:
+        verdict = self.operation.applicable(configuration, problem, self.device)
+        if not verdict:
+            return verdict.why
+        knowledge = self.knowledge
+        if knowledge.blocked:
+            for size in ((None, None), (problem.rows, problem.cols)):
+                reason = knowledge.blocked.get((configuration, problem.dtype, *size))
+                if reason is not None:
+                    return f"it is blocked: {reason}"
+        if knowledge.instances is not None and (configuration, problem.dtype) not in knowledge.instances:
+            return f"no compiled instance of it for {self.device.arch} is stored"
+        return ""
+
+
+def likeness(device: Device, other: Device) -> float | None:
+    """How unlike two GPUs are: the sum of |log2| ratios of SMs, bus width and L2; None when one cannot stand for the other."""
+    if device.is_emulator or other.is_emulator or device.compute_capability[0] != other.compute_capability[0]:
+        return None
+    pairs = ((device.sm_count, other.sm_count), (device.bus_bits, other.bus_bits), (device.l2_bytes, other.l2_bytes))
+    return sum(abs(math.log2(max(mine, 1) / max(theirs, 1))) for mine, theirs in pairs)
+
+
+def _unlike_layout(entry: Tuned, problem: Problem) -> int:
+    """How many features of the layout differ: an exact size may have been tuned in several layouts."""
+    mine = (problem.in_place, problem.input_stride, problem.output_stride, problem.input_alignment, problem.output_alignment)
+    theirs = (entry.in_place, entry.input_stride, entry.output_stride, entry.input_alignment, entry.output_alignment)
+    return sum(a != b for a, b in zip(mine, theirs, strict=True))
+
+
+class _Map:
+    """Tuned sizes as points (log2 rows, log2 cols), one set per dtype."""
+
+    def __init__(self, entries: tuple[Tuned, ...]) -> None:
+        self._entries: dict[str, list[Tuned]] = {}
+        for entry in entries:
+            if entry.rows and entry.cols:
+                self._entries.setdefault(entry.dtype, []).append(entry)
+        self._points: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = {
+            dtype: np.log2(np.array([(e.rows, e.cols) for e in some], dtype=np.float64)) for dtype, some in self._entries.items()
+        }
+
+    def around(self, problem: Problem, most: int | None = None) -> Iterator[tuple[Tuned, float]]:
+        """The tuned sizes of the problem's dtype with their distances, nearest first; among equals, the faster one first."""
+        if problem.dtype not in self._entries or problem.empty:
+            return
+        entries = self._entries[problem.dtype]
+        steps = self._points[problem.dtype] - (math.log2(problem.rows), math.log2(problem.cols))
+        distances = np.hypot(steps[:, 0], COLS_WEIGHT * steps[:, 1])
+        for index in np.argsort(distances, kind="stable")[:most]:
+            yield entries[index], float(distances[index])
