@@ -158,12 +158,8 @@ class Decider(Connection):
     ) -> None:
         """Store a trained selector (`body` is JSON) as the active one; `regret` on held-out sizes is (geomean, p95, worst)."""
         with self.write() as connection:
-            known = device_id(connection, device)
-            connection.execute(
-                "UPDATE selectors SET active = 0 WHERE device = ? AND operation = ? AND dtype = ?", (known, operation, dtype)
-            )
             values = {
-                "device": known,
+                "device": device_id(connection, device),
                 "operation": operation,
                 "dtype": dtype,
                 "kind": kind,
