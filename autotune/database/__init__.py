@@ -10,11 +10,13 @@ asked of it. Anything that reads SQLite reads it too.
 from autotune.database.decide import Decider, Settled
 from autotune.database.filesystem import default_path, shipped_databases
 from autotune.database.read import Reader, StoredTrial
+from autotune.database.recall import Recaller
 from autotune.database.record import Recorder
 from autotune.database.rows import Inspector
+from autotune.database.transfer import Imported, Transfer
 
-__all__ = ["Database", "Settled", "StoredTrial", "default_path", "shipped_databases"]
+__all__ = ["Database", "Imported", "Settled", "StoredTrial", "default_path", "shipped_databases"]
 
 
-class Database(Recorder, Decider, Reader, Inspector):
+class Database(Recorder, Decider, Reader, Recaller, Inspector, Transfer):
     """A tuning database, opened for reading or writing; see `autotune.database.connection.Connection` for how."""

@@ -16,18 +16,21 @@ BUSY_TIMEOUT_S = 30.0
 ATTEMPTS = 4  # two minutes in all: longer than any transaction of ours, so whoever still holds the lock is stuck
 
 Row = dict[str, Any]
+Mode = Literal["read", "write"]
 
 
 class Connection:
     """One open database file. Use it as a context manager, in the thread that opened it.
 
-    `mode` is "read" or "write"; with `create`, a missing or empty file is made into a database. Raises UsageError when `path` cannot
+    `mode` is "read" or "write"; with `create`, a missing or empty file is made into a database. Writing brings an older file to
+    today's schema, after a copy of it is laid beside it; reading refuses schemas older than `oldest`. Raises UsageError when `path` cannot
     be opened that way: missing, not a database, damaged, of a newer schema, not writable, or on a network file system.
     """
 
-    def __init__(self, path: str | Path, mode: Literal["read", "write"] = "write", create: bool = False) -> None:
+    def __init__(self, path: str | Path, mode: Mode = "write", create: bool = False, oldest: int = SCHEMA) -> None:
         self.path = Path(path)
         self.mode = mode
+        self._oldest = oldest
         if self.path.is_dir():
             raise UsageError(f"database {self.path} is a folder; name a file in it, such as {self.path / 'autotune.sqlite'}")
         if not self.path.exists() and not (create and mode == "write"):
@@ -100,10 +103,16 @@ class Connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA synchronous = NORMAL")
         _retry(connection, "PRAGMA journal_mode = WAL")
-        if schema == SCHEMA:
-            return
+        if schema < SCHEMA:
+            self._migrate(connection, create)
+
+    def _migrate(self, connection: sqlite3.Connection, create: bool) -> None:
         from autotune.database.migrations import migrate
 
+        schema = self._schema(connection, empty_is_fine=create)
+        backup = self.path.with_name(f"{self.path.name}.schema{schema}")
+        if schema and not backup.exists():
+            connection.execute("VACUUM INTO ?", (str(backup),))
         self._connection = connection
         with self.write():
             if self._schema(connection, empty_is_fine=create) < SCHEMA:  # another process may have been faster
@@ -123,9 +132,9 @@ class Connection:
         connection = sqlite3.connect(uri, timeout=BUSY_TIMEOUT_S, isolation_level=None, uri=True)
         try:
             schema = self._schema(connection)
-            if schema < SCHEMA:
+            if schema < self._oldest:
                 raise UsageError(
-                    f"database {self.path} is of schema {schema} and this autotune reads {SCHEMA}; `autotune rebuild` migrates it"
+                    f"database {self.path} is of schema {schema} and this autotune reads {SCHEMA}; `autotune rebuild` updates it"
                 )
         except BaseException:
             connection.close()

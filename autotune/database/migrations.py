@@ -19,6 +19,12 @@ def m1_first_schema(db: sqlite_utils.Database) -> None:
     db.executescript(TABLES)
 
 
+@steps()
+def m2_card_of_a_run(db: sqlite_utils.Database) -> None:
+    """A device is a kind of card; which card it was tells a slow one from a slow driver."""
+    db.execute("ALTER TABLE runs ADD COLUMN card TEXT NOT NULL DEFAULT ''")
+
+
 def migrate(connection: sqlite3.Connection) -> None:
     """Bring the database to today's schema. Must be called inside the write transaction, which makes it all or nothing."""
     db = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)

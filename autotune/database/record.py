@@ -33,8 +33,10 @@ from autotune.trial import Check, Environment, Instance, Outcome, Round, TimingP
 class Recorder(Connection):
     """The part of a database that records. Every method is one transaction, and all can be joined inside one `write()`."""
 
-    def begin_run(self, device: Device, environment: Environment, timing: TimingProtocol, *, command: str = "", seed: int = 0) -> int:
-        """Note that a run begins, what on and how it will time; returns its id."""
+    def begin_run(
+        self, device: Device, environment: Environment, timing: TimingProtocol, *, command: str = "", seed: int = 0, card: str = ""
+    ) -> int:
+        """Note that a run begins, what on and how it will time; returns its id. `card` tells the GPU from others of its kind (its UUID)."""
         with self.write() as connection:
             values = {
                 "uuid": str(uuid.uuid4()),
@@ -43,6 +45,7 @@ class Recorder(Connection):
                 "protocol": protocol_id(connection, timing),
                 "command": command,
                 "seed": seed,
+                "card": card,
             }
             return added(connection, "runs", values)
 

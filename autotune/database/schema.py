@@ -1,11 +1,13 @@
-"""The tables: what a database holds, in the words of the design, readable with `sqlite3` or Datasette.
+"""The tables of the first schema: what a database holds, in the words of the design, readable with `sqlite3` or Datasette.
+
+Never edit them: a change is a step in `autotune.database.migrations`.
 
 Integer ids are local to one file. Each row's portable identity is its UNIQUE key: `autotune.database.transfer` merges by those.
 Trials, rounds, endings and copies are only ever added; `best` can be rebuilt from them.
 """
 
 APPLICATION_ID = 0x4154554E  # "ATUN": PRAGMA application_id of our files, so that `file` and we can tell them from others
-SCHEMA = 1  # the number of steps in `autotune.database.migrations`; a file that says more comes from a newer autotune
+SCHEMA = 2  # the number of steps in `autotune.database.migrations`; a file that says more comes from a newer autotune
 
 _NOW = "TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))"
 

@@ -1,0 +1,174 @@
+"""Sharing databases: export to one read-only file, import of such a file, and a hash of what a database says.
+
+Nothing in a foreign file is executed. Its tables must be declared exactly as ours, so that no view or trigger takes their place, its
+rows must meet our constraints, and its compiled kernels stay behind unless the caller names the templates that they may be of.
+"""
+
+import hashlib
+import json
+import os
+import sqlite3
+import tempfile
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.database.connection import Connection, Row
+from autotune.database.merge import TABLES, clashing_pins, forget, merge, portable
+from autotune.database.schema import SCHEMA
+from autotune.errors import UsageError
+from autotune.source import identity
+
+MOST_BINARY_BYTES = 64 << 20  # far above any cubin of ours; keeps a small compressed blob from filling the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import brought: how many rows of each table were new, and the pins that clash, in words."""
+
+    added: dict[str, int]
+    clashes: list[str]
+
+
+class Transfer(Connection):
+    """The part of a database that exchanges contents with other files."""
+
+    def export(self, path: str | Path) -> Row:
+        """Write a consistent snapshot to the new file `path`, for reading only; returns its manifest, which is also in the file.
+
+        Raises UsageError when `path` exists or cannot be written.
+        """
+        target = Path(path)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        try:
+            partial.touch()
+            with self._explained():
+                self._connection.execute("VACUUM INTO ?", (str(partial),))
+                with Transfer(partial) as copy:
+                    manifest = copy._seal()
+            partial.chmod(0o444)
+            os.link(partial, target)  # unlike a rename, never over a file that came into being meanwhile
+        except FileExistsError as error:
+            raise UsageError(f"{target} exists; export to a new file") from error
+        except OSError as error:
+            raise UsageError(f"{target} cannot be written: {error.strerror}; export to another folder") from error
+        finally:
+            partial.unlink(missing_ok=True)
+        return manifest
+
+    def manifest(self) -> Row:
+        """What the database holds: schema, devices, templates, rows per table, and the hash of its content."""
+        return {
+            "schema": SCHEMA,
+            "devices": [row["name"] for row in self.select("SELECT name FROM devices ORDER BY name, id")],
+            "templates": self.select("SELECT operation, version, sha FROM templates ORDER BY operation, version, sha"),
+            "rows": {table.name: self.select(f"SELECT count(*) AS n FROM {table.name}")[0]["n"] for table in TABLES},
+            "content": self.content_hash(),
+        }
+
+    def content_hash(self) -> str:
+        """A hash of all that was measured and decided. Databases with the same content have the same hash, whatever their ids.
+
+        Left out is what is about one file alone: which rows were imported, how often problems were missed, and compiled kernels,
+        which can be made again from the rest.
+        """
+        digest = hashlib.sha256()
+        for table in TABLES:
+            if table.name not in ("binaries", "misses"):
+                digest.update(f"{table.name}\n".encode())
+                for line in sorted(json.dumps(row) for row in self.select(portable(table))):
+                    digest.update(f"{line}\n".encode())
+        return digest.hexdigest()
+
+    def import_from(self, path: str | Path, *, kernels_of: Collection[str] = ()) -> Imported:
+        """Add what the database at `path` says. Doing it again adds nothing, and the order of several imports does not matter.
+
+        Local confirmed results are never replaced by foreign ones. Compiled kernels come along only for instances whose template's
+        hash is in `kernels_of`. Raises UsageError, with nothing changed, when the file is damaged, was changed by hand, or is newer.
+        """
+        source = Path(path)
+        with _snapshot(source) as snapshot, self._attached(snapshot):
+            self._check_tables(source)
+            try:
+                with self.write() as connection:
+                    clashes = clashing_pins(connection)
+                    added = {table.name: merge(connection, table, kernels_of) for table in TABLES}
+                    forget(connection)
+            except sqlite3.IntegrityError as error:
+                raise UsageError(f"database {source} does not fit ({error}); nothing was imported") from error
+        return Imported({name: count for name, count in added.items() if count}, clashes)
+
+    @contextmanager
+    def _attached(self, path: Path) -> Iterator[None]:
+        self._connection.execute("ATTACH ? AS source", (str(path),))
+        try:
+            yield
+        finally:
+            self._connection.execute("DETACH source")
+
+    def _seal(self) -> Row:
+        """Make this snapshot an export: the manifest inside, and no write-ahead log, so that a read-only folder will do."""
+        manifest = self.manifest()
+        with self.write() as connection:
+            connection.execute("DROP TABLE IF EXISTS manifest")
+            connection.execute("CREATE TABLE manifest (manifest TEXT NOT NULL CHECK (json_valid(manifest))) STRICT")
+            connection.execute("INSERT INTO manifest VALUES (?)", (json.dumps(manifest),))
+        self._connection.execute("PRAGMA journal_mode = DELETE")
+        return manifest
+
+    def _copy_to(self, path: Path) -> None:
+        found = self.select("PRAGMA quick_check(1)")[0]["quick_check"]
+        if found != "ok":
+            raise UsageError(f"database {self.path} is damaged ({found}); nothing was imported")
+        with self._explained(), closing(sqlite3.connect(path)) as copy:
+            self._connection.backup(copy)
+
+    def _check_manifest(self, source: Path) -> None:
+        """Raise UsageError where the file has a manifest that says something else than its tables."""
+        tables = {row["name"]: row["sql"] for row in self.select("SELECT name, sql FROM sqlite_master WHERE type = 'table'")}
+        if any(not tables.get(table.name, "").startswith("CREATE TABLE") for table in TABLES):
+            raise UsageError(f"database {source} lacks tables that autotune makes; nothing was imported")
+        if "manifest" in tables:
+            manifest = json.loads(self.select("SELECT manifest FROM manifest")[0]["manifest"])
+            if manifest["schema"] == SCHEMA and manifest["content"] != self.content_hash():
+                raise UsageError(f"database {source} is not what its manifest says: it was changed after its export; nothing was imported")
+
+    def _check_hashes(self, source: Path) -> None:
+        """Raise UsageError unless every hash in the file is that of what it names."""
+        for row in self.select("SELECT operation, version, sha, text FROM templates"):
+            if identity(row["text"]) != row["sha"]:
+                raise UsageError(
+                    f"template of {row['operation']} {row['version']} in {source} is not what its hash says; nothing was imported"
+                )
+        for row in self.select("SELECT sha, zlib FROM binaries"):
+            if hashlib.sha256(_unpacked(row["zlib"])).hexdigest() != row["sha"]:
+                raise UsageError(f"binary {row['sha'][:12]} in {source} is not what its hash says; nothing was imported")
+
+    def _check_tables(self, source: Path) -> None:
+        """Raise UsageError unless the attached file declares its tables, views and triggers exactly as this one does."""
+        declared = "SELECT type, name, sql FROM {}.sqlite_master WHERE name NOT IN ('manifest', '_sqlite_migrations') ORDER BY name"
+        if self.select(declared.format("source")) != self.select(declared.format("main")):
+            raise UsageError(f"database {source} does not declare its tables as autotune does; nothing was imported")
+
+
+@contextmanager
+def _snapshot(source: Path) -> Iterator[Path]:
+    """A private copy of the database at `source`, verified and brought to today's schema."""
+    with tempfile.TemporaryDirectory(prefix="autotune-import-") as folder:
+        path = Path(folder) / "copy.sqlite"
+        with Transfer(source, mode="read", oldest=1) as foreign:
+            foreign._copy_to(path)
+        with Transfer(path, mode="read", oldest=1) as foreign:
+            foreign._check_manifest(source)
+        with Transfer(path) as foreign:
+            foreign._check_hashes(source)
+        yield path
+
+
+def _unpacked(packed: bytes) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(packed, MOST_BINARY_BYTES)
+    except zlib.error:
+        return b""
