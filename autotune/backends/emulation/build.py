@@ -13,7 +13,7 @@ from autotune.errors import CompileError, UsageError
 
 Sanitizer = Literal["none", "thread", "address"]
 
-_HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent
 _RUNTIME_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-Wall", "-Wextra")
 # Each check ends a launch with a sentence (see cuda_on_cpu.cpp). -fno-gnu-unique: a library's static variables are its own.
 _KERNEL_FLAGS = (
@@ -72,12 +72,12 @@ def library(source: str, sanitizer: Sanitizer = "none") -> Path:
 
     Raises CompileError with the compiler's first complaint, and UsageError when there is no compiler.
     """
-    return _built(source, (*flags(sanitizer), "-I", str(_HERE), "-include", str(_HERE / "cuda_on_cpu.h")), ())
+    return _built(source, (*flags(sanitizer), "-I", str(HERE), "-include", str(HERE / "cuda_on_cpu.h")), ())
 
 
 def runtime() -> Path:
     """The library that schedules fibers; kernels' libraries find its functions when it is loaded first, globally."""
-    return _built((_HERE / "cuda_on_cpu.cpp").read_text(), (*_RUNTIME_FLAGS, "-I", str(_HERE)), ("-Wl,-soname,libcuda_on_cpu.so",))
+    return _built((HERE / "cuda_on_cpu.cpp").read_text(), (*_RUNTIME_FLAGS, "-I", str(HERE)), ("-Wl,-soname,libcuda_on_cpu.so",))
 
 
 def store(binary: bytes) -> Path:
@@ -92,7 +92,7 @@ def store(binary: bytes) -> Path:
 
 @lru_cache(maxsize=1)
 def _vocabulary() -> str:
-    return "".join(path.read_text() for path in sorted(_HERE.glob("*.h")))
+    return "".join(path.read_text() for path in sorted(HERE.glob("*.h")))
 
 
 def _built(source: str, compile_flags: tuple[str, ...], link_flags: tuple[str, ...]) -> Path:

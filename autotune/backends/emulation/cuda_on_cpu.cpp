@@ -26,7 +26,6 @@
 extern "C" {
 __attribute__((weak)) void* __tsan_get_current_fiber();
 __attribute__((weak)) void* __tsan_create_fiber(unsigned);
-__attribute__((weak)) void __tsan_destroy_fiber(void*);
 __attribute__((weak)) void __tsan_switch_to_fiber(void*, unsigned);
 __attribute__((weak)) void __tsan_acquire(void*);
 __attribute__((weak)) void __tsan_release(void*);
@@ -45,6 +44,7 @@ constexpr unsigned kSwitchOrdersNothing = 1;
 constexpr size_t kMaxExchangeBytes = 16;
 constexpr size_t kSharedAlignment = 16;
 constexpr unsigned kWarp = 32;
+constexpr size_t kMostTsanFibers = 8000;  // it knows 8128 threads
 
 struct Block;
 struct Warp;
@@ -53,10 +53,15 @@ enum class Wait { kNothing, kBlock, kWarp, kCluster, kSpin };
 
 enum class Meeting { kSyncWarp, kExchange, kBallot };
 
+// What a fiber runs on. ThreadSanitizer takes the two for one thread, so they stay together.
+struct Host {
+    void* stack;
+    void* tsan;
+};
+
 struct Fiber {
     Context context;
-    void* stack = nullptr;
-    void* tsan = nullptr;
+    Host host = {};
     Block* block = nullptr;
     Warp* warp = nullptr;
     unsigned thread = 0, lane = 0, bit = 0;  // `bit` is this fiber's place in its warp's masks
@@ -121,17 +126,18 @@ unsigned char* allocate(size_t bytes) {
     return static_cast<unsigned char*>(memory);
 }
 
-// Stacks are kept from launch to launch. Their pages are touched only by threads that run.
-class Stacks {
+// Kept from launch to launch: a stack costs a page fault or two, and a ThreadSanitizer fiber some milliseconds.
+class Hosts {
 public:
-    void* operator[](size_t i) {
-        while (stacks_.size() <= i) map();
-        return stacks_[i];
+    Host operator[](size_t i) {
+        while (hosts_.size() <= i) map();
+        if (__tsan_create_fiber && !hosts_[i].tsan) hosts_[i].tsan = __tsan_create_fiber(0);
+        return hosts_[i];
     }
     // After a failed launch, abandoned frames leave AddressSanitizer's marks behind.
     void forget_frames() {
         if (!__asan_unpoison_memory_region) return;
-        for (void* stack : stacks_) __asan_unpoison_memory_region(stack, kStackBytes);
+        for (Host host : hosts_) __asan_unpoison_memory_region(host.stack, kStackBytes);
     }
 
 private:
@@ -139,15 +145,15 @@ private:
         void* memory = mmap(nullptr, kStackBytes * kStacksPerMapping, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) abort();
-        for (size_t i = 0; i < kStacksPerMapping; i++) stacks_.push_back(static_cast<char*>(memory) + i * kStackBytes);
+        for (size_t i = 0; i < kStacksPerMapping; i++) hosts_.push_back({static_cast<char*>(memory) + i * kStackBytes, nullptr});
     }
-    std::vector<void*> stacks_;
+    std::vector<Host> hosts_;
 };
 
 // The launch that is running: one at a time in a process.
 struct Run {
     std::mutex busy;
-    Stacks stacks;
+    Hosts hosts;
     Launch launch;
     Body body = nullptr;
     void* closure = nullptr;
@@ -165,7 +171,7 @@ struct Run {
     Context scheduler;
     void* scheduler_tsan = nullptr;
     Status status = kDone;
-    char end;
+    char start, end;
 };
 
 Run g;
@@ -201,7 +207,7 @@ void resume(Context& from, Fiber& next) {
     next.wait = Wait::kNothing;
     threadIdx.x = next.thread;
     blockIdx.x = next.block->index;
-    if (__tsan_switch_to_fiber) __tsan_switch_to_fiber(next.tsan, kSwitchOrdersNothing);
+    if (__tsan_switch_to_fiber) __tsan_switch_to_fiber(next.host.tsan, kSwitchOrdersNothing);
     from.switch_to(next.context);
 }
 
@@ -300,6 +306,7 @@ void leave(Fiber& me) {
 
 void fiber_main() {
     Fiber& me = *g.current;
+    acquire_order(&g.start);
     g.body(g.closure);
     release_order(&g.end);
     leave(me);
@@ -329,8 +336,7 @@ void start_fiber(Fiber& fiber, Block& block, Warp& warp, unsigned thread, unsign
     fiber.copies.clear();
     fiber.landed = 0;
     fiber.copy_group = 0;
-    if (__tsan_create_fiber) fiber.tsan = __tsan_create_fiber(0);
-    fiber.context.start(fiber.stack, kStackBytes, fiber_main);
+    fiber.context.start(fiber.host.stack, kStackBytes, fiber_main);
     warp.live |= 1u << fiber.lane;
     warp.ready |= fiber.bit;
 }
@@ -375,7 +381,6 @@ void lay_out(unsigned gang, unsigned cluster) {
     g.warps = std::vector<Warp>(size_t(gang) * warp_count);
     g.blocks = std::vector<Block>(gang);
     g.clusters = std::vector<Cluster>(gang / cluster);
-    for (size_t i = 0; i < g.fibers.size(); i++) g.fibers[i].stack = g.stacks[i];
     for (size_t i = 0; i < g.warps.size(); i++) g.warps[i].fibers = &g.fibers[i * kWarp];
     for (unsigned i = 0; i < gang; i++) {
         Block& block = g.blocks[i];
@@ -383,6 +388,14 @@ void lay_out(unsigned gang, unsigned cluster) {
         block.warp_count = warp_count;
         block.shared.push_back({nullptr, nullptr, g.launch.shared_bytes, false});
     }
+}
+
+// Neighbouring gangs run on different hosts, so that to ThreadSanitizer nothing orders one after the other.
+void choose_hosts(size_t gang) {
+    if (gang > 0 && !__tsan_create_fiber) return;
+    size_t sets = __tsan_create_fiber && 2 * g.fibers.size() <= kMostTsanFibers ? 2 : 1;
+    size_t first = gang % sets * g.fibers.size();
+    for (size_t i = 0; i < g.fibers.size(); i++) g.fibers[i].host = g.hosts[first + i];
 }
 
 // Blocks first, first + 1, ... of the grid become the gang, at shuffled places so that any of them may run ahead.
@@ -457,14 +470,6 @@ void run_gang() {
     }
 }
 
-void end_gang() {
-    if (!__tsan_destroy_fiber) return;
-    for (Fiber& fiber : g.fibers) {
-        if (fiber.tsan) __tsan_destroy_fiber(fiber.tsan);
-        fiber.tsan = nullptr;
-    }
-}
-
 void end_launch() {
     acquire_order(&g.end);
     for (Block& block : g.blocks)
@@ -472,7 +477,7 @@ void end_launch() {
     for (unsigned char* memory : g.retired) free(memory);
     g.retired.clear();
     g.blocks.clear();
-    if (g.status != kDone) g.stacks.forget_frames();
+    if (g.status != kDone) g.hosts.forget_frames();
 }
 
 Status check(const Launch& launch, const Compiled& compiled) {
@@ -655,6 +660,7 @@ Status run(const Launch& launch, const Compiled& compiled, Body body, void* clos
     g.random.seed(launch.seed);
     g.status = kDone;
     if (__tsan_get_current_fiber) g.scheduler_tsan = __tsan_get_current_fiber();
+    release_order(&g.start);
     blockDim = {launch.threads, 1, 1};
     gridDim = {launch.blocks, 1, 1};
     unsigned gang = launch.cooperative ? launch.blocks : launch.cluster;
@@ -663,9 +669,9 @@ Status run(const Launch& launch, const Compiled& compiled, Body body, void* clos
     std::iota(order.begin(), order.end(), 0u);
     if (launch.seed) std::shuffle(order.begin(), order.end(), g.random);
     for (size_t i = 0; i < order.size() && g.status == kDone; i++) {
+        choose_hosts(i);
         start_gang(order[i] * gang, launch.cluster);
         run_gang();
-        end_gang();
     }
     end_launch();
     return g.status;

@@ -17,11 +17,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Argument = Array | np.generic | int | None
 
 
-class Hang(KernelError):
+class HangError(KernelError):
     """No thread could run on, and not all had returned."""
 
 
-class Fault(KernelError):
+class FaultError(KernelError):
     """A thread did what would be undefined behaviour: a misaligned access, an index out of bounds, an overflow."""
 
 
@@ -55,16 +55,16 @@ class _Launch(ctypes.Structure):
 
 
 class Library:
-    """The kernels of one shared library."""
+    """The kernels of one shared library. `runtime` is built when it is not given."""
 
-    def __init__(self, path: Path) -> None:
-        self._message = _runtime().cuda_on_cpu_message
+    def __init__(self, path: Path, runtime: Path | None = None) -> None:
+        self._message = _loaded(runtime or build.runtime()).cuda_on_cpu_message
         self._library = ctypes.CDLL(str(path))
 
     def launch(self, launch: Launch) -> None:
         """Run `launch` to its end.
 
-        Raises Hang or Fault when the kernel is wrong, and KernelError when the launch is: too many threads, another block or cluster
+        Raises HangError or FaultError when the kernel is wrong, and KernelError when the launch is: too many threads, another block or cluster
         than the instance was compiled for, another number of arguments, an unknown symbol.
         """
         self.prepared(launch)()
@@ -93,7 +93,7 @@ class Prepared:
         status = self._entry(ctypes.byref(self._launch), self._arguments, len(self._kept))
         if status:
             text = self._message().decode(errors="replace")
-            raise (KernelError, Hang, Fault)[status - 1](text)
+            raise (KernelError, HangError, FaultError)[status - 1](text)
 
 
 def _packed(argument: Argument) -> Array:
@@ -105,7 +105,7 @@ def _packed(argument: Argument) -> Array:
 
 
 @lru_cache(maxsize=1)
-def _runtime() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(build.runtime()), mode=ctypes.RTLD_GLOBAL)
+def _loaded(runtime: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     library.cuda_on_cpu_message.restype = ctypes.c_char_p
     return library
