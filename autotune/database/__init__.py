@@ -3,20 +3,19 @@
     with Database("mine.sqlite") as db:
         db.best("softmax", 4096, 4096, "float32")
 
-`schema` and `views` say what is in it, `connection` how it is opened and written, `record`, `decide`, `read` and `rows` what is
-asked of it. Anything that reads SQLite reads it too.
+`schema` and `views` say what is in a file, `connection` how it is opened and written. `record` and `decide` fill it, `read`, `recall`
+and `rows` ask it, `rebuild` derives what follows from trials, `transfer` and `merge` share it. Anything that reads SQLite reads it too.
 """
 
-from autotune.database.decide import Decider, Settled
+from autotune.database.decide import Settled
 from autotune.database.filesystem import default_path, shipped_databases
-from autotune.database.read import Reader, StoredTrial
-from autotune.database.recall import Recaller
+from autotune.database.read import StoredTrial
+from autotune.database.rebuild import Rebuilder, Rebuilt
 from autotune.database.record import Recorder
-from autotune.database.rows import Inspector
 from autotune.database.transfer import Imported, Transfer
 
-__all__ = ["Database", "Imported", "Settled", "StoredTrial", "default_path", "shipped_databases"]
+__all__ = ["Database", "Imported", "Rebuilt", "Settled", "StoredTrial", "default_path", "shipped_databases"]
 
 
-class Database(Recorder, Decider, Reader, Recaller, Inspector, Transfer):
+class Database(Recorder, Rebuilder, Transfer):
     """A tuning database, opened for reading or writing; see `autotune.database.connection.Connection` for how."""

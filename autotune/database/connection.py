@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from autotune.database.filesystem import network_filesystem
 from autotune.database.schema import APPLICATION_ID, SCHEMA
+from autotune.database.views import VIEWS
 from autotune.errors import AutotuneError, UsageError
 
 BUSY_TIMEOUT_S = 30.0
@@ -103,20 +104,18 @@ class Connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA synchronous = NORMAL")
         _retry(connection, "PRAGMA journal_mode = WAL")
-        if schema < SCHEMA:
-            self._migrate(connection, create)
+        if schema < SCHEMA or not _views_are_ours(connection):
+            self._migrate(connection, schema)
 
-    def _migrate(self, connection: sqlite3.Connection, create: bool) -> None:
+    def _migrate(self, connection: sqlite3.Connection, schema: int) -> None:
         from autotune.database.migrations import migrate
 
-        schema = self._schema(connection, empty_is_fine=create)
         backup = self.path.with_name(f"{self.path.name}.schema{schema}")
-        if schema and not backup.exists():
+        if 0 < schema < SCHEMA and not backup.exists():
             connection.execute("VACUUM INTO ?", (str(backup),))
         self._connection = connection
         with self.write():
-            if self._schema(connection, empty_is_fine=create) < SCHEMA:  # another process may have been faster
-                migrate(connection)
+            migrate(connection)  # takes only the steps that are missing, so it does not matter if another process was faster
 
     def _open_to_read(self) -> sqlite3.Connection:
         """A connection that cannot write. Where not even the write-ahead log's index can be made, the file is read as it stands."""
@@ -167,6 +166,11 @@ class Connection:
             if explained := _explanation(self.path, error):
                 raise explained from error
             raise
+
+
+def _views_are_ours(connection: sqlite3.Connection) -> bool:
+    views = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'view'"))
+    return all(views.get(name) == sql.strip() for name, sql in VIEWS.items())
 
 
 def _retry(connection: sqlite3.Connection, sql: str) -> None:

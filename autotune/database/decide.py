@@ -173,7 +173,10 @@ class Decider(Connection):
 
 
 def replace_best(connection: sqlite3.Connection, values: Mapping[str, object]) -> None:
-    """Store a row of `best`, in place of the one for the same problem, device and protocol."""
+    """Store a row of `best`, in place of the one for the same problem, device and protocol; the very same row is left alone."""
+    same = " AND ".join(f"{column} IS ?" for column in values)
+    if connection.execute(f"SELECT 1 FROM best WHERE {same}", tuple(values.values())).fetchone():
+        return
     key = (values["device"], values["problem"], values["protocol"])
     connection.execute("DELETE FROM best WHERE device = ? AND problem = ? AND protocol = ?", key)
     added(connection, "best", values)

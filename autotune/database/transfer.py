@@ -147,9 +147,10 @@ class Transfer(Connection):
                 raise UsageError(f"binary {row['sha'][:12]} in {source} is not what its hash says; nothing was imported")
 
     def _check_tables(self, source: Path) -> None:
-        """Raise UsageError unless the attached file declares its tables, views and triggers exactly as this one does."""
-        declared = "SELECT type, name, sql FROM {}.sqlite_master WHERE name NOT IN ('manifest', '_sqlite_migrations') ORDER BY name"
-        if self.select(declared.format("source")) != self.select(declared.format("main")):
+        """Raise UsageError unless the attached file declares its tables exactly as this one does."""
+        declared = "SELECT name, sql FROM {}.sqlite_master WHERE type = 'table' AND name IN (SELECT value FROM json_each(?)) ORDER BY name"
+        names = json.dumps([table.name for table in TABLES])
+        if self.select(declared.format("source"), (names,)) != self.select(declared.format("main"), (names,)):
             raise UsageError(f"database {source} does not declare its tables as autotune does; nothing was imported")
 
 

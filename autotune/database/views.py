@@ -46,7 +46,7 @@ SELECT d.name AS device, p.operation, p.dtype, p.rows, p.cols, c.version, c.para
        w.version AS runner_up_version, w.parameters AS runner_up_parameters, b.runner_up_us, b.gap, b.beyond_noise,
        b.tried AS trials, b.state, b.origin, t.replayed, q.name AS protocol, q.rule AS protocol_rule,
        p.input_stride, p.output_stride, p.input_alignment, p.output_alignment, p.in_place,
-       s.sha AS template_sha, b.space_sha, b.trial, b.updated
+       s.sha AS template_sha, b.space_sha, e.driver, e.cuda, e.compiler, b.trial, b.updated
 FROM best b
 JOIN devices d ON d.id = b.device
 JOIN problems p ON p.id = b.problem
@@ -54,6 +54,8 @@ JOIN protocols q ON q.id = b.protocol
 JOIN configurations c ON c.id = b.configuration
 JOIN templates s ON s.id = b.template
 JOIN trials t ON t.id = b.trial
+JOIN runs u ON u.id = t.run
+JOIN environments e ON e.id = u.environment
 LEFT JOIN configurations w ON w.id = b.runner_up
 """
 

@@ -1,0 +1,137 @@
+"""What `best` is derived from: making it again from the trials, and telling which of it no longer holds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune import catalogue, source
+from autotune.choice import candidates, choose
+from autotune.configuration import Configuration
+from autotune.database.connection import Row
+from autotune.database.decide import Decider, Settled
+from autotune.database.read import Reader, StoredTrial, problem_of
+from autotune.database.recall import Recaller
+from autotune.database.rows import Inspector
+from autotune.device import Device
+from autotune.errors import UsageError
+from autotune.operation import Operation
+from autotune.problem import Problem
+from autotune.trial import Environment, TimingProtocol
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """How many problems have a best again, how many kept one that is stale, and how many are of operations that are not here."""
+
+    settled: int
+    stale: int
+    unknown: int
+
+
+class Rebuilder(Decider, Reader, Recaller, Inspector):
+    """The part of a database that compares what was settled with the trials and with today's kernels."""
+
+    def rebuild(self, operations: Mapping[str, Operation] | None = None) -> Rebuilt:
+        """Make `best` again from all trials, problem by problem; doing it again changes nothing.
+
+        `operations` are those to go by, by name; others are taken from the shipped ones. A problem whose trials are all of templates
+        that have changed keeps its best, marked stale; one whose operation is not here keeps its best as it is.
+        """
+        known = dict(operations or {})
+        counts = {"settled": 0, "stale": 0, "unknown": 0}
+        for device, timing, problem in self._measured_problems():
+            operation = known.get(problem.operation) or _shipped(problem.operation)
+            if operation is None:
+                counts["unknown"] += 1
+            else:
+                known[problem.operation] = operation
+                counts["settled" if self._rebuild(operation, device, timing, problem) else "stale"] += 1
+        return Rebuilt(**counts)
+
+    def stale(self, operation: Operation, environment: Environment | None = None) -> list[Row]:
+        """The rows of `best` that should be measured again, each with `why`: its template, or the compiler or driver, has changed.
+
+        The first makes a time a prior and no more. The others leave it in use until it is confirmed or replaced.
+        """
+        current = templates_here(operation)
+        reasons = ((row, _why_stale(row, current, environment)) for row in self.best(operation.name))
+        return [row | {"state": "stale", "why": why} for row, why in reasons if why]
+
+    def _rebuild(self, operation: Operation, device: Device, timing: TimingProtocol, problem: Problem) -> bool:
+        """Settle one problem by its trials; False when none of them is of today's templates."""
+        current = templates_here(operation)
+        trials = [t for t in self.trials(device, timing, problem) if t.template_sha == current.get(t.configuration.version)]
+        trials = [t for t in trials if not t.replayed] or trials
+        blocked = self.blocked(device, problem.operation, problem.dtype, problem, template_shas=set(current.values()))
+        order = {c: place for place, c in enumerate(operation.configurations()) if c not in blocked}
+        found = candidates(trials, order)
+        before = self.settled(device, timing, problem)
+        if not found:
+            self._mark_stale(before)
+            return False
+        choice = choose(found)
+        winner = _evidence(trials, choice.configuration)
+        settled = Settled(
+            configuration=choice.configuration,
+            trial_id=winner.trial_id,
+            time_us=choice.time_us,
+            ci_low_us=choice.low_us,
+            ci_high_us=choice.high_us,
+            spread=choice.spread,
+            tried=len({t.configuration for t in trials}),
+            bytes_moved=operation.bytes_moved(problem),
+            state="confirmed" if any(r.kind == "final" for t in trials for r in t.rounds) else "provisional",
+            runner_up=choice.runner_up,
+            runner_up_us=choice.runner_up_us,
+            gap=choice.gap,
+            beyond_noise=choice.beyond_noise,
+            copy_us=self.copy_us(device, timing, problem),
+            space_sha=before.space_sha if before else "",
+        )
+        self.settle(winner.run_id, device, timing, problem, settled)
+        return True
+
+    def _measured_problems(self) -> Iterator[tuple[Device, TimingProtocol, Problem]]:
+        for device in self.devices_measured():
+            for timing in self.protocols_measured(device):
+                rows = self.select(
+                    "SELECT * FROM problems WHERE id IN (SELECT t.problem FROM trials t JOIN runs u ON u.id = t.run "
+                    "JOIN devices d ON d.id = u.device JOIN protocols q ON q.id = u.protocol "
+                    "WHERE (d.name, d.sm_count, d.l2_bytes, d.bus_bits, q.name, q.rule) = (?, ?, ?, ?, ?, ?)) ORDER BY id",
+                    (device.name, device.sm_count, device.l2_bytes, device.bus_bits, timing.name, timing.rule),
+                )
+                for row in rows:
+                    yield device, timing, problem_of(row)
+
+    def _mark_stale(self, settled: Settled | None) -> None:
+        if settled is not None and settled.state != "stale":
+            with self.write() as connection:
+                connection.execute("UPDATE best SET state = 'stale' WHERE trial = ?", (settled.trial_id,))
+
+
+def templates_here(operation: Operation) -> dict[str, str]:
+    """The hash of each version's template as its definition has it today, by the version's name."""
+    return {version.name: source.read(version.template).sha for version in operation.versions.values()}
+
+
+def _shipped(operation: str) -> Operation | None:
+    try:
+        return catalogue.load(operation)
+    except UsageError:
+        return None
+
+
+def _evidence(trials: Sequence[StoredTrial], configuration: Configuration) -> StoredTrial:
+    """The trial of `configuration` that its choice rests on: the latest that raced furthest."""
+    timed = [t for t in trials if t.configuration == configuration and t.outcome.timed]
+    return max(timed, key=lambda t: (any(r.kind == "final" for r in t.rounds), t.trial_id))
+
+
+def _why_stale(row: Row, current: Mapping[str, str], environment: Environment | None) -> str:
+    if row["template_sha"] != current.get(row["version"]):
+        return "the template has changed since"
+    if environment is not None:
+        for name in ("compiler", "driver"):
+            then, now = row[name], getattr(environment, name)
+            if then != now:
+                return f"{name} {now or 'unknown'} is in use and it was measured with {then or 'an unknown one'}"
+    return ""
