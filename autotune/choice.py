@@ -1,10 +1,12 @@
 """Which of the timed configurations a problem should use. Pure: the same samples give the same choice, in any order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from autotune.configuration import Configuration
 from autotune.statistics import confidence_interval, median, spread
+from autotune.trial import Outcome, Round
 
 # Two kernels closer than this are equally fast: repeated runs on one H200 agree within 1 %, paired rounds within half of that.
 TIE = 0.003
@@ -12,15 +14,48 @@ TIE = 0.003
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A configuration with its comparable samples in microseconds. `order` is its place in declared order: lower is simpler."""
+    """A configuration with its comparable samples in microseconds, by round. `order` is its place in declared order: lower is simpler."""
 
     configuration: Configuration
     order: int
-    samples_us: tuple[float, ...]
+    rounds_us: tuple[tuple[float, ...], ...]
+
+    @property
+    def samples_us(self) -> tuple[float, ...]:
+        return tuple(us for taken in self.rounds_us for us in taken)
 
     @property
     def time_us(self) -> float:
-        return median(self.samples_us)
+        """The median of the rounds' medians, so that a round with more samples weighs no more than another."""
+        return median([median(taken) for taken in self.rounds_us])
+
+
+class Tried(Protocol):
+    """What a choice needs to know of a trial."""
+
+    @property
+    def configuration(self) -> Configuration: ...
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+    @property
+    def rounds(self) -> Sequence[Round]: ...
+
+
+def candidates(trials: Iterable[Tried], order: Mapping[Configuration, int]) -> list[Candidate]:
+    """The comparable candidates among the trials of one problem: the finalists where there are any, else all that were timed.
+
+    Final samples were taken side by side; a sample from another round may owe its time to the clocks of that moment. `order` gives
+    each configuration's place in declared order; those without one no longer exist and are left out.
+    """
+    timed = [t for t in trials if t.outcome.timed and t.configuration in order]
+    finals = any(r.kind == "final" for t in timed for r in t.rounds)
+    rounds: dict[Configuration, tuple[tuple[float, ...], ...]] = {}
+    for trial in timed:
+        taken = tuple(r.samples_us for r in trial.rounds if not finals or r.kind == "final")
+        rounds[trial.configuration] = rounds.get(trial.configuration, ()) + taken
+    return [Candidate(c, order[c], taken) for c, taken in rounds.items() if taken]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ in which every configuration still in the race takes its samples, in shuffled or
 Whoever is clearly behind leaves. The last few meet again in more rounds, and only those decide.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -23,6 +23,9 @@ FINAL_ROUNDS = 5
 FINAL_SAMPLES = 2
 LOWEST_CLOCK_RATIO = 0.9  # a round whose SM clock fell below this share of the highest seen is taken again
 RETAKES = 2
+
+
+Samples = dict[Configuration, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,7 @@ def screen(bench: Bench, instance: Instance, best_us: float | None) -> Screened:
 class Race:
     """Rounds over the configurations of one problem that screening found near the fastest.
 
-    `save` is called at the end of each round with that round of every configuration, `failed` with each that fails on the way and
-    `dropped` with each that leaves because it is behind.
+    `save` is called at the end of each round with that round of every configuration, and `failed` with each that fails on the way.
     """
 
     def __init__(
@@ -60,43 +62,37 @@ class Race:
         seed: int,
         save: Callable[[Mapping[Configuration, Round]], None],
         failed: Callable[[Configuration, Failure], None],
-        dropped: Callable[[Configuration], None],
     ) -> None:
         self._bench = bench
         self._instances = instances
         self._random = Random(seed)
         self._save = save
         self._failed = failed
-        self._dropped = dropped
         self._highest_clock_mhz = 0
 
-    def run(self, screened_us: Mapping[Configuration, float]) -> dict[Configuration, tuple[float, ...]]:
+    @staticmethod
+    def contenders(screened_us: Mapping[Configuration, float]) -> dict[Configuration, float]:
+        """The configurations whose screening time is near enough to the fastest to race, with that time."""
+        limit_us = min(screened_us.values(), default=0.0) * KEEP_AFTER_SCREEN
+        return {c: us for c, us in screened_us.items() if us <= limit_us}
+
+    def run(self, screened_us: Mapping[Configuration, float]) -> Samples:
         """Race the configurations with these screening times; returns the deciding samples of the finalists."""
-        fastest = min(screened_us.values(), default=0.0)
-        racing = self._keep(screened_us, {c: us for c, us in screened_us.items() if us <= fastest * KEEP_AFTER_SCREEN})
-        samples: dict[Configuration, tuple[float, ...]] = {c: () for c in racing}
-        for limit in KEEP_AFTER_ROUND:
-            if len(racing) <= 1:
+        samples: Samples = dict.fromkeys(screened_us, ())
+        for behind in KEEP_AFTER_ROUND:
+            if len(samples) <= 1:
                 break
-            samples = _joined(samples, self._round(racing, "race", RACE_SAMPLES))
-            leader_us = min((median(samples[c]) for c in samples), default=0.0)
-            racing = self._keep(racing, {c: None for c in samples if min(samples[c]) <= leader_us * limit})
-            samples = {c: samples[c] for c in racing}
-        by_time = sorted(racing, key=lambda c: median(samples[c]) if samples[c] else screened_us[c])
-        finalists = self._keep(racing, by_time[:FINALISTS])
-        deciding: dict[Configuration, tuple[float, ...]] = {c: () for c in finalists}
+            samples = self._round(samples, "race", RACE_SAMPLES)
+            leader_us = min((median(times) for times in samples.values()), default=0.0)
+            samples = {c: times for c, times in samples.items() if min(times) <= leader_us * behind}
+        by_time = sorted(samples, key=lambda c: (median(samples[c]) if samples[c] else screened_us[c], c))
+        finalists: Samples = dict.fromkeys(by_time[:FINALISTS], ())
         for _ in range(FINAL_ROUNDS):
-            deciding = _joined(deciding, self._round(list(deciding), "final", FINAL_SAMPLES))
-        return deciding
+            finalists = self._round(finalists, "final", FINAL_SAMPLES)
+        return finalists
 
-    def _keep(self, before: Iterable[Configuration], kept: Iterable[Configuration]) -> list[Configuration]:
-        remaining = list(kept)
-        for configuration in set(before).difference(remaining):
-            self._dropped(configuration)
-        return remaining
-
-    def _round(self, racing: list[Configuration], kind: RoundKind, count: int) -> dict[Configuration, Round]:
-        order = sorted(racing)
+    def _round(self, samples: Samples, kind: RoundKind, count: int) -> Samples:
+        order = sorted(samples)
         self._random.shuffle(order)
         taken: dict[Configuration, Round] = {}
         for configuration in order:
@@ -105,7 +101,7 @@ class Race:
             except Failure as failure:
                 self._failed(configuration, failure)
         self._save(taken)
-        return taken
+        return {c: samples[c] + taken[c].samples_us for c in samples if c in taken}
 
     def _sample(self, configuration: Configuration, kind: RoundKind, count: int) -> Round:
         for _ in range(RETAKES):
@@ -115,9 +111,3 @@ class Race:
             if not taken.throttled and clock_mhz >= self._highest_clock_mhz * LOWEST_CLOCK_RATIO:
                 return taken
         return self._bench.sample(self._instances[configuration], kind, count)
-
-
-def _joined(
-    samples: Mapping[Configuration, tuple[float, ...]], taken: Mapping[Configuration, Round]
-) -> dict[Configuration, tuple[float, ...]]:
-    return {c: samples[c] + taken[c].samples_us for c in taken}

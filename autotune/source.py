@@ -17,6 +17,7 @@ from autotune.configuration import Configuration
 from autotune.definition import Version
 from autotune.element import element
 from autotune.errors import UsageError
+from autotune.operation import Operation
 
 # A string or character literal, or a comment: literals are matched so that a "//" inside one is left alone.
 _TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -39,6 +40,11 @@ def read(template: Path) -> Source:
     """
     text = _expand(template, seen=set())
     return Source(text, identity(text))
+
+
+def templates(operation: Operation) -> list[tuple[str, Source]]:
+    """The present template of every version of `operation`, with the version's name."""
+    return [(name, read(version.template)) for name, version in operation.versions.items()]
 
 
 def identity(text: str) -> str:

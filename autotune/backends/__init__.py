@@ -12,6 +12,7 @@ from autotune.definition import Version
 from autotune.device import Device
 from autotune.operation import Operation
 from autotune.problem import Problem
+from autotune.source import Source
 from autotune.trial import Check, Environment, Failure, Instance, Round, RoundKind, TimingProtocol
 
 
@@ -50,6 +51,9 @@ class Backend(Protocol):
 
     def known(self, problem: Problem) -> frozenset[Configuration] | None:
         """The only configurations that can be tried on `problem`; None when every one can."""
+
+    def templates(self, operation: Operation) -> list[tuple[str, Source]]:
+        """The templates whose instances this backend times: the present ones, or those that a recording was made with."""
 
     def compile(
         self, version: Version, configurations: Iterable[Configuration], dtype: str

@@ -1,0 +1,118 @@
+"""The `recorded` backend: a database's measurements, replayed as if they were taken now.
+
+It has no kernels and no GPU. A configuration that was never measured on a problem is not in its space; samples come back in the
+order in which they were taken, again from the start when more are asked for than there are.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune import source
+from autotune.configuration import Configuration
+from autotune.database import Database, StoredTrial
+from autotune.definition import Version
+from autotune.device import Device
+from autotune.errors import UsageError
+from autotune.operation import Operation
+from autotune.problem import Problem
+from autotune.trial import Check, Environment, Failure, Instance, Outcome, Round, RoundKind, TimingProtocol
+
+NO_BINARY = b""
+
+
+class RecordedBackend:
+    """Replays one device of the database at `path`: the only one in it, or the one called `device`."""
+
+    replayed = True
+
+    def __init__(self, path: Path, *, device: str | None = None, protocol: str = "cold") -> None:
+        self._database = Database(path, mode="read")
+        try:
+            self.device: Device = self._one_device(device)
+            self.timing: TimingProtocol = self._one_protocol(protocol)
+            self.environment: Environment = self._database.environment_of(self.device, self.timing) or Environment("", "", "")
+        except BaseException:
+            self._database.close()
+            raise
+        self._trials: dict[Problem, dict[Configuration, StoredTrial]] = {}
+
+    def problems(self, operation: str) -> list[Problem]:
+        """The problems of `operation` that were measured, in the order in which they first were."""
+        return self._database.problems_measured(operation, self.device, self.timing)
+
+    def known(self, problem: Problem) -> frozenset[Configuration]:
+        return frozenset(self._recorded(problem))
+
+    def templates(self, operation: Operation) -> list[tuple[str, source.Source]]:
+        return self._database.templates(operation.name)
+
+    def stale(self, operation: Operation, problem: Problem) -> int:
+        """How many of the recorded trials of `problem` are of templates that have changed since."""
+        current = {name: present.sha for name, present in source.templates(operation)}
+        return sum(trial.template_sha != current.get(c.version) for c, trial in self._recorded(problem).items())
+
+    def compile(
+        self, version: Version, configurations: Iterable[Configuration], dtype: str
+    ) -> Iterator[tuple[Configuration, Instance | Failure]]:
+        shas = {c: t.template_sha for trials in self._trials.values() for c, t in trials.items()}
+        for configuration in configurations:
+            symbol = source.symbol(version, configuration, dtype)
+            yield configuration, Instance(configuration, dtype, self.device.arch, symbol, shas[configuration], "", "", NO_BINARY, None)
+
+    @contextmanager
+    def open(self, operation: Operation, problem: Problem, *, seed: int = 0) -> Iterator["RecordedBench"]:
+        yield RecordedBench(self._recorded(problem), self._database.copy_us(self.device, self.timing, problem))
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _recorded(self, problem: Problem) -> dict[Configuration, StoredTrial]:
+        if problem not in self._trials:
+            trials = self._database.trials(self.device, self.timing, problem=problem)
+            best_evidence = sorted(trials, key=lambda trial: (trial.outcome.timed, len(trial.rounds)))
+            self._trials[problem] = {trial.configuration: trial for trial in best_evidence}
+        return self._trials[problem]
+
+    def _one_device(self, name: str | None) -> Device:
+        devices = self._database.devices_measured()
+        found = [d for d in devices if d.name == name] if name else devices
+        if len(found) != 1:
+            names = ", ".join(d.name for d in devices) or "none"
+            raise UsageError(f"the database has recorded {names}; name exactly one of its devices with --device recorded:PATH#NAME")
+        return found[0]
+
+    def _one_protocol(self, name: str) -> TimingProtocol:
+        protocols = self._database.protocols_measured(self.device)
+        found = [p for p in protocols if p.name == name]
+        if not found:
+            raise UsageError(f"nothing is recorded under protocol {name!r}; recorded are {', '.join(p.name for p in protocols) or 'none'}")
+        return max(found, key=lambda p: p.rule)
+
+
+@dataclass(slots=True)
+class RecordedBench:
+    """One recorded problem."""
+
+    trials: dict[Configuration, StoredTrial]
+    copy_us: float | None
+    _taken: dict[Configuration, int] = field(default_factory=dict)
+
+    def check(self, instance: Instance) -> Check:
+        trial = self.trials[instance.configuration]
+        if not trial.outcome.timed:
+            raise Failure(trial.outcome, trial.message)
+        samples = [us for taken in trial.rounds for us in taken.samples_us]
+        if not samples:
+            raise Failure(Outcome.LAUNCH_ERROR, "the database has the trial but not its samples")
+        return Check(max_error=trial.max_error or 0.0, first_us=samples[0])
+
+    def sample(self, instance: Instance, kind: RoundKind, samples: int, *, single: bool = False) -> Round:
+        rounds = self.trials[instance.configuration].rounds
+        recorded = [(us, taken) for taken in rounds for us in taken.samples_us]
+        first = self._taken.get(instance.configuration, 0)
+        self._taken[instance.configuration] = first + samples
+        replayed = [recorded[(first + i) % len(recorded)] for i in range(samples)]
+        last = replayed[-1][1]
+        return Round(kind, tuple(us for us, _ in replayed), last.launches_per_sample, last.sm_clock_mhz, None)

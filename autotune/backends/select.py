@@ -1,0 +1,73 @@
+"""From the word that a user gives for a device to the backend that reaches it."""
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autotune.backends import Backend
+from autotune.catalogue import shipped
+from autotune.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A backend, and one sentence on why it was chosen where the user did not choose it ("" otherwise)."""
+
+    backend: Backend
+    why: str = ""
+
+
+def select(word: str, *, protocol: Literal["cold", "warm"] = "cold", hang_timeout_s: float = 10.0, jobs: int | None = None) -> Chosen:
+    """The backend for `auto`, `cuda`, `cuda:I`, `emulator`, `recorded`, `recorded:PATH` or `recorded:PATH#DEVICE`.
+
+    `auto` is the first CUDA GPU, and the shipped recordings where there is none. Raises UsageError for any other word, and when
+    what the device needs is missing.
+    """
+    kind, _, rest = word.partition(":")
+    if kind == "auto" and not rest:
+        if gpu_count():
+            return Chosen(_cuda(0, protocol, hang_timeout_s, jobs))
+        return Chosen(_recorded("", protocol), "no CUDA GPU was found, so recorded measurements are replayed")
+    if kind == "cuda" and (not rest or rest.isdigit()):
+        return Chosen(_cuda(int(rest or 0), protocol, hang_timeout_s, jobs))
+    if kind == "emulator" and not rest:
+        from autotune.backends.emulator import EmulatorBackend
+
+        return Chosen(EmulatorBackend(hang_timeout_s=hang_timeout_s, jobs=jobs))
+    if kind == "recorded":
+        return Chosen(_recorded(rest, protocol))
+    raise UsageError(f"device {word!r} is not known; use auto, cuda, cuda:I, emulator or recorded[:PATH[#DEVICE]]")
+
+
+def gpu_count() -> int:
+    """How many CUDA GPUs the driver sees; 0 without a driver. Makes no context."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int()
+    return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+def _cuda(ordinal: int, protocol: Literal["cold", "warm"], hang_timeout_s: float, jobs: int | None) -> Backend:
+    from autotune.backends.cuda import CudaBackend
+
+    count = gpu_count()
+    if ordinal >= count:
+        raise UsageError(
+            f"device cuda:{ordinal} does not exist, the CUDA driver sees {count or 'no'} GPUs; use --device emulator or recorded"
+        )
+    return CudaBackend(ordinal, protocol=protocol, hang_timeout_s=hang_timeout_s, jobs=jobs)
+
+
+def _recorded(rest: str, protocol: str) -> Backend:
+    from autotune.backends.recorded import RecordedBackend
+
+    path, _, device = rest.partition("#")
+    if path:
+        return RecordedBackend(Path(path), device=device or None, protocol=protocol)
+    databases = sorted(shipped("results").glob("*.sqlite"))
+    if not databases:
+        raise UsageError("no recorded measurements are installed; name a database with --device recorded:PATH, or use --device emulator")
+    return RecordedBackend(databases[0], device=device or None, protocol=protocol)

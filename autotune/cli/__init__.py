@@ -1,0 +1,72 @@
+"""The command line: `autotune sweep`, `inspect`, `explain`, `source`, `verify`, `doctor` and more.
+
+Each command is a few lines over a verb of the library. What goes wrong is one sentence on standard error: exit status 2 when the
+work could not start, 1 when the work itself failed.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from autotune import __version__
+from autotune.errors import AutotuneError
+
+# command -> module of this package that defines it under the same name; loaded when it is used, so that --help stays quick
+COMMANDS = {
+    "sweep": "sweep",
+    "inspect": "inspect",
+    "explain": "explain",
+    "source": "explain",
+    "verify": "verify",
+    "compile": "compile",
+    "doctor": "doctor",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"autotune.cli.{COMMANDS[cmd_name]}"), f"{cmd_name}_command")
+        return command
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="autotune")
+def autotune() -> None:
+    """Tune templated CUDA kernels, remember every measurement, pick the right kernel at run time."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The `autotune` command. Ends the process with 0 (done), 1 (the work failed) or 2 (it could not start)."""
+    try:
+        status = autotune.main(arguments, prog_name="autotune", standalone_mode=False)
+        sys.stdout.flush()
+    except AutotuneError as error:
+        _fail(str(error), error.exit_status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(2)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "autotune"
+        message = error.format_message().rstrip(".").replace("\n", " ")
+        _fail(f"{message}; {command} --help tells what is accepted", 2)
+    except click.ClickException as error:
+        _fail(error.format_message(), 2)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has enough; the exit must not complain
+        sys.exit(0)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str, status: int) -> None:
+    click.echo(f"autotune: {message}", err=True)
+    sys.exit(status)

@@ -1,0 +1,84 @@
+"""Options that several commands share, and what they are turned into."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autotune.catalogue import load
+from autotune.database import Database, default_path
+from autotune.element import ELEMENTS
+from autotune.errors import UsageError
+from autotune.operation import Operation
+from autotune.problem import Problem, parse_size
+
+Command = Callable[..., Any]
+
+DEFAULT_SIZE = "4096x4096"
+DEFAULT_DTYPE = "float32"
+
+
+def db_option(command: Command) -> Command:
+    return click.option(
+        "--db", type=click.Path(path_type=Path), help="The database; $AUTOTUNE_DB, else one in your data folder, when not given."
+    )(command)
+
+
+def kernels_option(command: Command) -> Command:
+    return click.option(
+        "--kernels", type=click.Path(path_type=Path, exists=True, file_okay=False), help="A folder with operations of your own."
+    )(command)
+
+
+def device_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--device", default=default, show_default=True, metavar="DEVICE", help="auto, cuda, cuda:I, emulator or recorded[:PATH[#DEVICE]]."
+    )
+
+
+def dtype_option(command: Command) -> Command:
+    return click.option("--dtype", metavar="D", help=f"An element type: {', '.join(ELEMENTS)}.")(command)
+
+
+def size_option(command: Command) -> Command:
+    return click.option("--size", metavar="MxN", help="Rows and columns, such as 4096x4096.")(command)
+
+
+def operation_of(name: str, kernels: Path | None, versions: Iterable[str] = ()) -> Operation:
+    """The operation called `name`; UsageError when it, or one of `versions`, does not exist."""
+    operation = load(name, kernels.resolve() if kernels else None)
+    for version in versions:
+        operation.version(version)
+    return operation
+
+
+def dtype_of(operation: Operation, name: str | None) -> str:
+    """An element type that `operation` offers; UsageError for another."""
+    dtype = name or DEFAULT_DTYPE
+    if dtype not in operation.dtypes:
+        raise UsageError(f"dtype {dtype!r} is not offered by {operation.name}; use {', '.join(operation.dtypes)}")
+    return dtype
+
+
+def problems_of(operation: Operation, sizes: Iterable[str], sizes_file: Path | None, dtypes: Iterable[str]) -> list[Problem]:
+    """The problems named by `--size`, `--sizes` (one size a line, `#` begins a comment) and `--dtype`, each once."""
+    written = list(sizes)
+    if sizes_file is not None:
+        lines = (line.partition("#")[0].strip() for line in _read(sizes_file).splitlines())
+        written += [line for line in lines if line]
+    parsed = [parse_size(text) for text in written or [DEFAULT_SIZE]]
+    names = [dtype_of(operation, name) for name in list(dtypes) or [DEFAULT_DTYPE]]
+    return list(dict.fromkeys(Problem(operation.name, rows, cols, dtype) for dtype in names for rows, cols in parsed))
+
+
+def reading_database(path: Path | None) -> Database:
+    """The database at `path`, or the default one, for reading."""
+    return Database(path or default_path(), mode="read")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the file of sizes {path} could not be read ({error}); give a text file with one ROWSxCOLS a line") from error

@@ -1,0 +1,109 @@
+"""`autotune sweep`: tune, and show what came of it."""
+
+import shlex
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from autotune.backends.select import select
+from autotune.cli.options import db_option, device_option, kernels_option, operation_of, problems_of
+from autotune.cli.output import Column, Row, emit, microseconds, parameters, percent
+from autotune.cli.progress import watcher
+from autotune.database import Database, default_path
+from autotune.search import Budget
+from autotune.sweep import sweep
+
+VERSION_COLUMNS = (
+    Column("version", "version", right=False),
+    Column("parameters", "configuration", parameters, right=False),
+    Column("time_us", "time us", microseconds),
+    Column("gb_per_s", "GB/s", lambda value: f"{value:,.0f}"),
+    Column("fraction_of_copy", "of copy", percent),
+    Column("trials", "trials"),
+)
+
+
+@click.command("sweep", context_settings={"show_default": True})
+@click.argument("operation")
+@click.option("--size", "sizes", multiple=True, metavar="MxN", help="Rows and columns; may be repeated.  [default: 4096x4096]")
+@click.option("--sizes", "sizes_file", type=click.Path(path_type=Path, dir_okay=False), help="A file with one size a line.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="D", help="float32, float16 or bfloat16; may be repeated.  [default: float32]")
+@click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
+@device_option("auto")
+@click.option("--trials", type=click.IntRange(min=1), help="Stop at this many configurations per problem, earlier runs counted in.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after this many seconds per problem.")
+@click.option(
+    "--until-gain", type=click.FloatRange(0, 1, min_open=True), help="Stop once less than this share may be gained, such as 0.01."
+)
+@click.option("--exhaustive", is_flag=True, help="Measure every configuration, however many there are.")
+@click.option(
+    "--protocol", type=click.Choice(["cold", "warm"]), default="cold", help="Whether data lies in the L2 cache when a sample begins."
+)
+@click.option("--seed", type=int, default=0, help="Decides inputs and the order of everything that has no other order.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
+@click.option(
+    "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, metavar="S", help="Seconds until a kernel counts as hung."
+)
+@db_option
+@kernels_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for every step.")
+def sweep_command(
+    operation: str,
+    sizes: tuple[str, ...],
+    sizes_file: Path | None,
+    dtypes: tuple[str, ...],
+    versions: tuple[str, ...],
+    device: str,
+    trials: int | None,
+    seconds: float | None,
+    until_gain: float | None,
+    exhaustive: bool,
+    protocol: Literal["cold", "warm"],
+    seed: int,
+    jobs: int | None,
+    hang_timeout: float,
+    db: Path | None,
+    kernels: Path | None,
+    as_json: bool,
+) -> int:
+    """Tune OPERATION: build every configuration, check it, time it, store it, and settle which is best for each size."""
+    chosen_operation = operation_of(operation, kernels, versions)
+    problems = problems_of(chosen_operation, sizes, sizes_file, dtypes)
+    limited = exhaustive or any(limit is not None for limit in (trials, seconds, until_gain))
+    budget = Budget(trials=trials, seconds=seconds, until_gain=until_gain, exhaustive=exhaustive) if limited else None
+    selected = select(device, protocol=protocol, hang_timeout_s=hang_timeout, jobs=jobs)
+    path = db or default_path()
+    with closing(selected.backend) as backend, Database(path, mode="write", create=True) as database:
+        if selected.why and not as_json:
+            click.echo(f"{selected.why} (recorded on {backend.device.name})")
+        summary = sweep(
+            chosen_operation,
+            problems,
+            backend,
+            database,
+            versions=versions,
+            budget=budget,
+            seed=seed,
+            command=shlex.join(["autotune", *sys.argv[1:]]),
+            watcher=watcher(as_json=as_json),
+        )
+        if not as_json:
+            for problem in problems:
+                rows = _per_version(database, problem.operation, problem.rows, problem.cols, problem.dtype, backend.device.name)
+                note = f" (recorded on {backend.device.name})" if backend.replayed else f" on {backend.device.name}"
+                emit(rows, VERSION_COLUMNS, "table", title=f"{problem}{note}")
+            click.echo(f"stored in {path}" + (f" (recorded on {backend.device.name})" if backend.replayed else ""))
+    if summary.interrupted:
+        return 130
+    return 0 if all(p.choice for p in summary.problems) else 1
+
+
+def _per_version(database: Database, operation: str, rows: int, cols: int, dtype: str, device: str) -> list[Row]:
+    best = database.best(operation, rows, cols, dtype, device)
+    copy_us = best[0]["copy_us"] if best else None
+    found = database.best_per_version(operation, rows, cols, dtype, device)
+    shown = [{**row, "fraction_of_copy": copy_us / row["time_us"] if copy_us else None} for row in found]
+    return sorted(shown, key=lambda row: (len(row["version"]), row["version"]))

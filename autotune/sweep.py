@@ -1,0 +1,70 @@
+"""The main path over many problems: build what is certain to be measured, then tune one problem after the other."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from autotune.backends import Backend
+from autotune.configuration import Configuration
+from autotune.database import Database
+from autotune.operation import Operation
+from autotune.problem import Problem
+from autotune.search import Budget
+from autotune.tuning import Tools, Tuning
+from autotune.watch import Summary, Watcher
+from autotune.workshop import Workshop
+
+
+def sweep(
+    operation: Operation,
+    problems: Sequence[Problem],
+    backend: Backend,
+    database: Database,
+    *,
+    versions: tuple[str, ...] = (),
+    budget: Budget | None = None,
+    seed: int = 0,
+    command: str = "",
+    watcher: Watcher | None = None,
+) -> Summary:
+    """Tune `operation` for each of `problems` on `backend` and remember everything in `database`.
+
+    Without a `budget`, spaces of up to 1024 configurations are measured whole and larger ones until less than 1 % is to be gained.
+    What the database knows already is not measured again. Ctrl-C ends it with everything stored that was measured.
+    """
+    watcher = watcher or Watcher()
+    summary = Summary()
+    watcher.began(len(problems), backend.device, replayed=backend.replayed)
+    with _run(operation, backend, database, command=command, seed=seed) as run_id:
+        tools = Tools(operation, backend, database, Workshop(backend, operation), watcher, run_id, seed, versions, budget)
+        try:
+            _build_ahead(tools, problems)
+            for problem in problems:
+                Tuning(tools, problem, summary).run()
+        except KeyboardInterrupt:
+            summary.interrupted = True
+    watcher.ended(summary)
+    return summary
+
+
+@contextmanager
+def _run(operation: Operation, backend: Backend, database: Database, *, command: str, seed: int) -> Iterator[int]:
+    """A run of the database, ended as what it was: done, or failed."""
+    for name, template in backend.templates(operation):
+        database.add_template(operation.name, name, template)
+    run_id = database.begin_run(backend.device, backend.environment, backend.timing, command=command, seed=seed)
+    state = "failed"
+    try:
+        yield run_id
+        state = "done"
+    finally:
+        database.end_run(run_id, state)
+
+
+def _build_ahead(tools: Tools, problems: Sequence[Problem]) -> None:
+    """Build what is going to be measured for certain, all at once, so that nothing compiles between timings."""
+    wanted: dict[str, dict[Configuration, None]] = {}
+    for problem in problems:
+        certain = Tuning(tools, problem, Summary()).certain()
+        wanted.setdefault(problem.dtype, {}).update(dict.fromkeys(certain))
+    for dtype, configurations in wanted.items():
+        tools.workshop.build(configurations, dtype, tools.watcher.building)

@@ -1,0 +1,67 @@
+"""What a sweep tells whoever watches it: the command line's progress bar, its plain lines or JSON, a test."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from autotune.choice import Choice
+from autotune.configuration import Configuration
+from autotune.device import Device
+from autotune.problem import Problem
+from autotune.trial import Outcome
+
+
+@dataclass(slots=True)
+class ProblemSummary:
+    """What a sweep did for one problem. `copy_us` is the device copy of the same bytes, None off a GPU."""
+
+    problem: Problem
+    space: int
+    known: int
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    choice: Choice | None = None
+    confirmed: bool = False
+    copy_us: float | None = None
+
+    @property
+    def new_trials(self) -> int:
+        return self.outcomes.total()
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a whole sweep did."""
+
+    problems: list[ProblemSummary] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def new_trials(self) -> int:
+        return sum(p.new_trials for p in self.problems)
+
+
+class Watcher:
+    """Hears of each step as it happens; every method does nothing here, and a watcher overrides what it shows."""
+
+    def began(self, problems: int, device: Device, *, replayed: bool) -> None:
+        """A sweep over `problems` problems begins."""
+
+    def building(self, done: int, total: int) -> None:
+        """`done` of `total` instances are built."""
+
+    def problem(self, summary: ProblemSummary) -> None:
+        """The next problem is set up."""
+
+    def trial(
+        self, summary: ProblemSummary, configuration: Configuration, outcome: Outcome, time_us: float | None, best_us: float | None
+    ) -> None:
+        """A configuration's outcome is stored; `best_us` is the fastest time of this problem so far."""
+
+    def racing(self, summary: ProblemSummary, contenders: int) -> None:
+        """The configurations near the fastest race."""
+
+    def settled(self, summary: ProblemSummary) -> None:
+        """A problem has its best."""
+
+    def ended(self, summary: Summary) -> None:
+        """The sweep is over, or was interrupted."""

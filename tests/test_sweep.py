@@ -1,0 +1,153 @@
+"""A sweep measures what is not known, stores it at once, survives whatever fails, and settles the same best every time."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from autotune.catalogue import load
+from autotune.configuration import Configuration
+from autotune.database import Database
+from autotune.problem import Problem
+from autotune.search import Budget
+from autotune.sweep import sweep
+from autotune.trial import Failure, Outcome
+from tests.fake import FakeBackend, Told
+
+SOFTMAX = load("softmax")
+PROBLEM = Problem("softmax", 4096, 4096)
+OTHER = Problem("softmax", 64, 1000)
+
+
+def plausible(c: Configuration, problem: Problem) -> float:
+    """Later versions are faster, and each has one best block size."""
+    block = c.integer("block")
+    return 100.0 / (1 + int(c.version[1:])) * (1 + abs(block - 256) / 1000) * (1.01 if c.parameters[-1][1] == 1 else 1.0)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "test.sqlite", mode="write", create=True)
+
+
+def space(problem: Problem = PROBLEM) -> list[Configuration]:
+    backend = FakeBackend(plausible)
+    return [c for c in SOFTMAX.configurations() if SOFTMAX.applicable(c, problem, backend.device)]
+
+
+def test_every_applicable_configuration_of_a_small_space_is_tried_once(database: Database) -> None:
+    backend = FakeBackend(plausible)
+    summary = sweep(SOFTMAX, [PROBLEM, OTHER], backend, database)
+    assert Counter(backend.tried) == Counter([*((PROBLEM, c) for c in space()), *((OTHER, c) for c in space(OTHER))])
+    assert summary.new_trials == len(backend.tried)
+
+
+def test_each_instance_is_built_once_however_many_sizes_there_are(database: Database) -> None:
+    backend = FakeBackend(plausible)
+    sweep(SOFTMAX, [PROBLEM, OTHER], backend, database)
+    assert max(Counter(backend.compiled).values()) == 1
+
+
+def test_the_fastest_is_settled_with_its_runner_up_and_share_of_copy(database: Database) -> None:
+    sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible), database)
+    (best,) = database.best("softmax", 4096, 4096, "float32")
+    fastest = min(space(), key=lambda c: plausible(c, PROBLEM))
+    assert (best["version"], best["parameters"]["block"]) == (fastest.version, 256)
+    assert best["state"] == "confirmed"
+    assert best["fraction_of_copy"] == pytest.approx(10.0 / plausible(fastest, PROBLEM))
+    assert best["runner_up"] is not None
+
+
+def test_a_second_sweep_tries_and_times_nothing(database: Database) -> None:
+    sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible), database)
+    before = database.trials(FakeBackend.device, FakeBackend.timing)
+    again = FakeBackend(plausible)
+    summary = sweep(SOFTMAX, [PROBLEM], again, database)
+    assert (summary.new_trials, again.tried, again.compiled) == (0, [], [])
+    assert database.trials(FakeBackend.device, FakeBackend.timing) == before
+    assert summary.problems[0].choice is not None
+
+
+def test_an_interrupted_sweep_keeps_what_it_measured_and_goes_on_from_there(database: Database) -> None:
+    first = sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible, stop_after=40), database)
+    assert first.interrupted
+    assert first.new_trials == 40
+    assert database.best("softmax", 4096, 4096)[0]["state"] == "provisional"
+    second = sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible), database)
+    assert first.new_trials + second.new_trials == len(space())
+    assert database.best("softmax", 4096, 4096)[0]["state"] == "confirmed"
+
+
+def test_a_larger_space_measures_only_what_is_new(database: Database) -> None:
+    sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible), database, versions=("v0", "v1"))
+    backend = FakeBackend(plausible)
+    sweep(SOFTMAX, [PROBLEM], backend, database)
+    assert {c.version for _, c in backend.tried} == {"v2", "v3", "v4"}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.WRONG_RESULT, Outcome.LAUNCH_ERROR, Outcome.TIMEOUT, Outcome.CRASHED, Outcome.OUT_OF_MEMORY])
+def test_a_failing_configuration_is_recorded_tried_twice_and_never_selected(database: Database, outcome: Outcome) -> None:
+    fastest = min(space(), key=lambda c: plausible(c, PROBLEM))
+
+    def times(c: Configuration, problem: Problem) -> Told:
+        return Failure(outcome, "as the test says") if c == fastest else plausible(c, problem)
+
+    backend = FakeBackend(times)
+    summary = sweep(SOFTMAX, [PROBLEM], backend, database)
+    assert backend.tried.count((PROBLEM, fastest)) == 2
+    assert summary.problems[0].outcomes[outcome] == 2
+    (best,) = database.best("softmax", 4096, 4096)
+    assert (best["version"], best["parameters"]) != (fastest.version, dict(fastest.parameters))
+    assert [row["message"] for row in database.trial_rows(outcome=str(outcome))] == ["as the test says"] * 2
+    again = FakeBackend(times)
+    sweep(SOFTMAX, [PROBLEM], again, database)
+    assert again.tried == []
+
+
+def test_a_configuration_that_does_not_compile_costs_one_trial(database: Database) -> None:
+    broken = space()[3]
+    backend = FakeBackend(plausible, compile_failures={broken: Failure(Outcome.COMPILE_ERROR, "expected a ;")})
+    summary = sweep(SOFTMAX, [PROBLEM], backend, database)
+    assert summary.problems[0].outcomes == {Outcome.COMPILE_ERROR: 1, Outcome.OK: len(space()) - 1}
+    assert (PROBLEM, broken) not in backend.tried
+
+
+def test_a_configuration_that_fails_in_the_race_is_not_selected(database: Database) -> None:
+    fastest = min(space(), key=lambda c: plausible(c, PROBLEM))
+    backend = FakeBackend(plausible, sample_failures={(fastest, "final"): Failure(Outcome.CRASHED, "late")})
+    sweep(SOFTMAX, [PROBLEM], backend, database)
+    (best,) = database.best("softmax", 4096, 4096)
+    assert (best["version"], best["parameters"]) != (fastest.version, dict(fastest.parameters))
+    assert database.trial_rows(outcome="crashed")[0]["message"] == "late"
+
+
+def test_one_configuration_that_is_far_behind_is_timed_once(database: Database) -> None:
+    sweep(SOFTMAX, [PROBLEM], FakeBackend(lambda c, p: 10_000.0 if c.version == "v0" else plausible(c, p)), database)
+    trials = [t for t in database.trials(FakeBackend.device, FakeBackend.timing) if t.configuration.version == "v0"]
+    later = [t for t in trials if t.outcome is Outcome.PRUNED]
+    assert later
+    assert all([len(r.samples_us) for r in t.rounds] == [1] for t in later)
+
+
+def test_two_noisy_sweeps_choose_kernels_that_are_equally_fast(tmp_path: Path) -> None:
+    chosen = []
+    for seed in (1, 2):
+        with Database(tmp_path / f"{seed}.sqlite", mode="write", create=True) as database:
+            sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible, noise=0.01, seed=seed), database, seed=seed)
+            (best,) = database.best("softmax", 4096, 4096)
+            chosen.append(plausible(Configuration.of(best["version"], **best["parameters"]), PROBLEM))
+    assert chosen[0] == pytest.approx(chosen[1], rel=0.01)
+
+
+def test_a_budget_counts_the_trials_of_earlier_sweeps(database: Database) -> None:
+    assert sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible), database, budget=Budget(trials=30)).new_trials == 30
+    assert sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible), database, budget=Budget(trials=30)).new_trials == 0
+    assert sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible), database, budget=Budget(trials=45)).new_trials == 15
+
+
+def test_throttled_rounds_are_taken_again(database: Database) -> None:
+    clocks = iter([1980] * 300 + [900] + [1980] * 10_000)
+    sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible, clocks_mhz=lambda: next(clocks)), database)
+    rounds = [r for t in database.trials(FakeBackend.device, FakeBackend.timing) for r in t.rounds if r.kind != "screen"]
+    assert rounds
+    assert {r.sm_clock_mhz for r in rounds} == {1980}
