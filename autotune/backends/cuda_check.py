@@ -1,0 +1,207 @@
+"""Judges outputs on the GPU: every element against a float64 reference, every byte around the matrix against having been written."""
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autotune import check
+from autotune.backends.cuda_kernel import ARGUMENTS
+from autotune.backends.cuda_pairs import Slots
+from autotune.backends.cuda_setup import THREADS, UNWRITTEN, Setup
+from autotune.check import Array
+from autotune.errors import AutotuneError
+from autotune.operation import Operation
+from autotune.problem import Problem
+from autotune.trial import Check, Failure, Instance, Outcome
+
+COMPARE = struct.Struct("PPPqqqqdd")
+CHANGED = struct.Struct("PPqqqQ")
+MISTAKES = np.dtype([("wrong", "<i8"), ("first", "<i8"), ("strayed", "<i8"), ("max_error", "<f8")])  # AutotuneMistakes of compare.cu
+GUARD_ELEMENTS = 64  # compared on both sides of a matrix; at most GUARD_BYTES for every element type
+HARD_ROWS = 9  # one of each kind that `check.inputs` makes
+SAMPLED_ELEMENTS = 1 << 20  # of the GPU's reference, compared with the host's each time a problem is set up
+CHUNK_ELEMENTS = 1 << 22  # of a reference that the host computes, at a time
+REFERENCE_AGREEMENT = 1e-9  # float64 exponentials and sums over a million elements stay far below it; a wrong formula does not
+
+
+class Group(NamedTuple):
+    """Consecutive rows that one launch of a check computes: where they lie, and how many they are."""
+
+    output: int
+    input: int
+    reference: int
+    rows: int
+
+
+class Judge:
+    """Compares matrices on the GPU, with what one comparison needs allocated once."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._threads = setup.support.threads
+        self._mistakes = setup.allocate(self._threads * MISTAKES.itemsize)
+        self._tolerance = setup.operation.tolerances[setup.problem.dtype]
+
+    def judge(self, group: Group, what: str) -> float:
+        """The largest relative error of the group's output. Raises Failure(WRONG_RESULT) when an element or a byte around it is wrong."""
+        setup, tolerance = self._setup, self._tolerance
+        problem = setup.problem
+        sizes = (group.rows, problem.cols, problem.output_stride, GUARD_ELEMENTS)
+        arguments = COMPARE.pack(self._mistakes, group.output, group.reference, *sizes, tolerance.relative, tolerance.absolute)
+        setup.support.launch("autotune_compare", arguments, setup.stream)
+        found = setup.download(self._mistakes, self._threads, MISTAKES)
+        wrong, strayed = int(found["wrong"].sum()), int(found["strayed"].sum())
+        if wrong:
+            first = int(found["first"][found["wrong"] > 0].min())
+            raise Failure(
+                Outcome.WRONG_RESULT, f"{what}: {wrong} of {group.rows * problem.cols} elements are wrong, {self._quote(group, first)}"
+            )
+        if strayed:
+            raise Failure(Outcome.WRONG_RESULT, f"{what}: {strayed} elements outside the matrix were written")
+        return float(found["max_error"].max())
+
+    def _quote(self, group: Group, index: int) -> str:
+        problem = self._setup.problem
+        row, col = divmod(index, problem.cols)
+        size = problem.element_bytes
+        raw = self._setup.download(group.output + (row * problem.output_stride + col) * size, size, np.uint8)
+        expected = self._setup.download(group.reference + 8 * index, 1, np.float64)[0]
+        got = "never written" if (raw == UNWRITTEN).all() else f"{float(raw.view(check.numpy_dtype(problem.dtype))[0]):.9g}"
+        return f"the first at row {row}, column {col}, which is {got} instead of {expected:.9g}"
+
+    def unchanged(self, address: int, seed: int) -> bool:
+        """Whether the random input at `address` still is what it was filled with."""
+        setup, p = self._setup, self._setup.problem
+        arguments = CHANGED.pack(self._mistakes, address, p.rows, p.cols, p.input_stride, seed)
+        setup.support.launch("autotune_changed", arguments, setup.stream)
+        return not setup.download(self._mistakes, self._threads, np.int64).any()
+
+
+class Checker:
+    """Checks instances on one problem: on the whole first pair, and on rows chosen to be hard (`autotune.check`)."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._judge = Judge(setup)
+        problem = setup.problem
+        self._reference = setup.allocate(8 * problem.rows * problem.cols)
+        compute_reference(setup, self._reference)
+        self._hard_rows = check.inputs(replace(problem, rows=HARD_ROWS), setup.seed)
+        self._hard_groups: dict[int, tuple[list[Group], Callable[[], None]]] = {}
+
+    def check(self, instance: Instance) -> Check:
+        """Launch `instance` once on the first pair and on the hard rows. Raises Failure when it does not give the right result."""
+        setup = self._setup
+        kernel, workspace = setup.kernel(instance)
+        setup.poison(0)
+        if setup.problem.in_place:
+            setup.fill(0)
+        start, end = setup.driver.Event(), setup.driver.Event()
+        start.record(setup.stream)
+        kernel.launch(setup.stream, setup.arguments(0, workspace))
+        end.record(setup.stream)
+        end.synchronize()
+        first_us = end.time_since(start) * 1e3
+        group = Group(setup.output(0), setup.input(0), self._reference, setup.problem.rows)
+        error = self._judge.judge(group, "random input")
+        if not setup.problem.in_place and not self._judge.unchanged(setup.input(0), setup.pair_seed(0)):
+            raise Failure(Outcome.WRONG_RESULT, "random input: the input was written to")
+        return Check(max(error, self._check_hard_rows(instance)), first_us)
+
+    def _check_hard_rows(self, instance: Instance) -> float:
+        problem = self._hard_problem(instance)
+        if problem is None:
+            return 0.0
+        setup = self._setup
+        if problem.rows not in self._hard_groups:
+            self._hard_groups[problem.rows] = self._lay_out(problem)
+        groups, renew = self._hard_groups[problem.rows]
+        renew()
+        kernel, workspace = setup.kernel(instance, problem)
+        for g in groups:
+            sizes = (problem.rows, problem.cols, problem.output_stride, problem.input_stride)
+            kernel.launch(setup.stream, ARGUMENTS.pack(g.output, g.input, *sizes, workspace))
+        return max(self._judge.judge(group, "hard rows") for group in groups)
+
+    def _hard_problem(self, instance: Instance) -> Problem | None:
+        """The problem as which the hard rows can be given to `instance`: all in one launch if it takes that many, else a few or one."""
+        problem = self._setup.problem
+        for rows in dict.fromkeys((len(self._hard_rows), min(problem.rows, len(self._hard_rows)), 1)):
+            candidate = replace(problem, rows=rows)
+            if self._setup.operation.applicable(instance.configuration, candidate, self._setup.device):
+                return candidate
+        return None
+
+    def _lay_out(self, problem: Problem) -> tuple[list[Group], Callable[[], None]]:
+        """The hard rows in groups of `problem.rows`, each at the problem's alignment and strides, and how to restore them."""
+        setup = self._setup
+        size, cols, count = problem.element_bytes, problem.cols, -(-len(self._hard_rows) // problem.rows)
+        rows = np.resize(self._hard_rows, (count * problem.rows, cols))
+        outputs = Slots.of(count, problem.rows * problem.output_stride * size, problem.output_alignment)
+        inputs = outputs if problem.in_place else Slots.of(count, problem.rows * problem.input_stride * size, problem.input_alignment)
+        image = np.full(inputs.arena_bytes, UNWRITTEN, np.uint8)
+        for group in range(count):
+            lines = rows[group * problem.rows : (group + 1) * problem.rows]
+            place = image[inputs.matrix(group) :][: problem.rows * problem.input_stride * size]
+            place.reshape(problem.rows, -1)[:, : cols * size] = lines.view(np.uint8).reshape(problem.rows, -1)
+        output_arena = setup.allocate(outputs.arena_bytes)
+        input_arena = output_arena if problem.in_place else setup.allocate(inputs.arena_bytes)
+        reference = setup.allocate(8 * rows.size)
+        setup.driver.memcpy_htod(reference, host_reference(setup.operation, rows))
+
+        def renew() -> None:
+            setup.driver.memset_d8_async(output_arena, UNWRITTEN, outputs.arena_bytes, setup.stream)
+            setup.stream.synchronize()
+            setup.driver.memcpy_htod(input_arena, image)
+
+        places = [(output_arena + outputs.matrix(i), input_arena + inputs.matrix(i)) for i in range(count)]
+        step = 8 * problem.rows * cols
+        return [Group(out, into, reference + i * step, problem.rows) for i, (out, into) in enumerate(places)], renew
+
+
+def host_reference(operation: Operation, rows: Array) -> Array:
+    """The operation's float64 reference of `rows` (shape (rows, cols), any element type)."""
+    return np.ascontiguousarray(operation.reference(rows.astype(np.float64)), np.float64)
+
+
+def compute_reference(setup: Setup, reference: int) -> None:
+    """Write the float64 reference of the first pair to `reference`, row after row without gaps.
+
+    On the GPU when the operation has a reference template, which is then compared with the host's on sampled rows; else on the host.
+    Raises AutotuneError when the two disagree: then the operation is wrong, and no configuration can be judged.
+    """
+    problem, operation = setup.problem, setup.operation
+    if operation.reference_template is None:
+        rows = max(1, CHUNK_ELEMENTS // problem.cols)
+        for first in range(0, problem.rows, rows):
+            expected = host_reference(operation, input_rows(setup, first, min(rows, problem.rows - first)))
+            setup.driver.memcpy_htod(reference + 8 * first * problem.cols, expected)
+        return
+    arguments = ARGUMENTS.pack(reference, setup.input(0), problem.rows, problem.cols, problem.cols, problem.input_stride, 0)
+    blocks = -(-problem.rows * 32 // THREADS)
+    setup.support.launch(f"{operation.name}_reference", arguments, setup.stream, blocks=blocks)
+    for row in sampled_rows(problem, setup.seed):
+        expected = host_reference(operation, input_rows(setup, row, 1))[0]
+        got = setup.download(reference + 8 * row * problem.cols, problem.cols, np.float64)
+        if not np.allclose(got, expected, rtol=REFERENCE_AGREEMENT, atol=1e-300, equal_nan=True):
+            raise AutotuneError(
+                f"the reference template of {operation.name} disagrees with its reference in row {row} of {problem}; correct one of them"
+            )
+
+
+def sampled_rows(problem: Problem, seed: int) -> list[int]:
+    """Rows that stand for all: the first, the last, and others at random, at most 64 and about a million elements together."""
+    count = min(problem.rows, 64, max(1, SAMPLED_ELEMENTS // problem.cols))
+    others = np.random.default_rng(seed).integers(0, problem.rows, max(0, count - 2))
+    return sorted({0, problem.rows - 1, *map(int, others)})
+
+
+def input_rows(setup: Setup, first: int, count: int) -> Array:
+    """`count` rows of the first pair's input from row `first` on, on the host: shape (count, cols)."""
+    problem = setup.problem
+    pitch = problem.input_stride * problem.element_bytes
+    raw = setup.download(setup.input(0) + first * pitch, count * problem.input_stride, check.numpy_dtype(problem.dtype))
+    return raw.reshape(count, problem.input_stride)[:, : problem.cols]
