@@ -22,18 +22,19 @@ def inputs(problem: Problem, seed: int = 0) -> Array:
     x = random.standard_normal((problem.rows, problem.cols), dtype=np.float32)
     for kind, change in enumerate(_KINDS):
         rows = x[(kind - seed) % len(_KINDS) :: len(_KINDS)]
-        if rows.size:
+        if rows.size:  # a problem may have fewer rows than there are kinds, or no columns
             change(rows, random)
     return x.astype(numpy_dtype(problem.dtype), copy=False)
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """The NumPy type of an element type; that of bfloat16 comes from ml_dtypes."""
-    if dtype == "bfloat16":
-        import ml_dtypes
+    if dtype != "bfloat16":
+        return np.dtype(element(dtype).name)
+    import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(element(dtype).name)
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,8 @@ class Library:
     def launch(self, launch: Launch) -> None:
         """Run `launch` to its end.
 
-        Raises HangError or FaultError when the kernel is wrong, and KernelError when the launch is: too many threads, another block or cluster
-        than the instance was compiled for, another number of arguments, an unknown symbol.
+        Raises HangError or FaultError when the kernel is wrong, and KernelError when the launch is: too many threads, another
+        block or cluster than the instance was compiled for, another number of arguments, an unknown symbol.
         """
         self.prepared(launch)()
 

@@ -1,0 +1,169 @@
+"""The emulator backend: instances are compiled for this CPU and run in a child process, where everything that can be checked is."""
+
+import os
+import platform
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any
+
+import autotune
+from autotune.backends.emulation import build
+from autotune.backends.worker import Worker
+from autotune.configuration import Configuration
+from autotune.definition import Version
+from autotune.device import EMULATOR, Device
+from autotune.errors import CompileError
+from autotune.operation import Operation
+from autotune.problem import Problem
+from autotune.source import Source, read, render, symbol, templates
+from autotune.trial import Check, Environment, Failure, Instance, Outcome, Round, RoundKind, TimingProtocol
+
+MOST_INSTANCES_PER_UNIT = 12  # one instance costs 0.2 s to compile and each further one 0.03 s, but a unit compiles on one core
+# Far above what was ever measured, and added to the hang timeout: a launch that hangs is found at once, one that loops only by time.
+SECONDS_PER_ELEMENT = 1e-6
+SECONDS_PER_THREAD = 50e-6
+
+
+class EmulatorBackend:
+    """Runs kernels on this CPU (see `autotune.backends.Backend`). Raises UsageError when there is no C++ compiler."""
+
+    def __init__(self, *, jobs: int | None = None, hang_timeout_s: float = 10.0) -> None:
+        build.compiler()
+        self._jobs = jobs or os.cpu_count() or 1
+        self._hang_timeout_s = hang_timeout_s
+        self._worker: Worker | None = None
+        self._keys = count()
+
+    @property
+    def device(self) -> Device:
+        return EMULATOR
+
+    @property
+    def environment(self) -> Environment:
+        return Environment(
+            package=autotune.__version__,
+            python=platform.python_version(),
+            os=platform.platform(),
+            compiler=build.compiler_version(),
+        )
+
+    @property
+    def timing(self) -> TimingProtocol:
+        return TimingProtocol("cpu", 1, "CPU time of one launch in the emulator; never a GPU's time")
+
+    @property
+    def replayed(self) -> bool:
+        return False
+
+    def known(self, problem: Problem) -> frozenset[Configuration] | None:
+        return None
+
+    def templates(self, operation: Operation) -> list[tuple[str, Source]]:
+        return templates(operation)
+
+    def compile(
+        self, version: Version, configurations: Iterable[Configuration], dtype: str
+    ) -> Iterator[tuple[Configuration, Instance | Failure]]:
+        """Build instances, several to a translation unit; when a unit fails, each of its instances alone."""
+        wanted = list(configurations)
+        size = min(MOST_INSTANCES_PER_UNIT, -(-len(wanted) // self._jobs)) or 1
+        units = [wanted[i : i + size] for i in range(0, len(wanted), size)]
+        pool = ThreadPoolExecutor(self._jobs)
+        try:
+            futures: list[Future[list[tuple[Configuration, Instance | Failure]]]]
+            futures = [pool.submit(_compile_unit, version, unit, dtype) for unit in units]
+            for future in as_completed(futures):
+                yield from future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    @contextmanager
+    def open(self, operation: Operation, problem: Problem, *, seed: int = 0) -> Iterator["EmulatorBench"]:
+        """Set `problem` up in the child. Raises Failure(OUT_OF_MEMORY) when it does not fit into this machine's memory."""
+        if self._worker is None:
+            runtime = build.runtime()
+            self._worker = Worker("autotune.backends.emulation.engine:Engine", {"runtime": runtime}, hang_timeout_s=self._hang_timeout_s)
+        bench = EmulatorBench(self._worker, next(self._keys), operation, problem, seed)
+        bench.set_up()
+        try:
+            yield bench
+        finally:
+            bench.close()
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+
+class EmulatorBench:
+    """One problem set up in the child, and again in the next child when one dies."""
+
+    def __init__(self, worker: Worker, key: int, operation: Operation, problem: Problem, seed: int) -> None:
+        self._worker = worker
+        self._key = key
+        self._operation = operation
+        self._problem = problem
+        self._seed = seed
+
+    @property
+    def copy_us(self) -> float | None:
+        return None
+
+    def set_up(self) -> None:
+        """Make sure that the problem is set up in the child that answers next."""
+        problem = self._problem
+        allowed_s = self._worker.hang_timeout_s + problem.rows * problem.cols * SECONDS_PER_ELEMENT
+        self._worker.call("open", self._key, self._operation.folder, problem, self._seed, timeout_s=allowed_s)
+
+    def check(self, instance: Instance) -> Check:
+        check: Check = self._call("check", instance, launches=3)
+        return check
+
+    def sample(self, instance: Instance, kind: RoundKind, samples: int, *, single: bool = False) -> Round:
+        taken: tuple[float, ...] = self._call("sample", instance, samples, launches=samples)
+        return Round(kind, taken, launches_per_sample=1)
+
+    def close(self) -> None:
+        """Free the problem's memory in the child, if it is still there."""
+        with suppress(Failure):
+            self._worker.call("forget", self._key)
+
+    def _call(self, method: str, instance: Instance, *arguments: Any, launches: int) -> Any:
+        if not self._worker.call("has", self._key):  # another instance has brought the child down
+            self.set_up()
+        library = build.store(instance.binary)
+        timeout_s = self._worker.hang_timeout_s + launches * self._launch_s(instance.configuration)
+        return self._worker.call(method, self._key, library, instance.symbol, instance.configuration, *arguments, timeout_s=timeout_s)
+
+    def _launch_s(self, configuration: Configuration) -> float:
+        version = self._operation.version(configuration.version)
+        plan = version.launch(configuration, self._problem, EMULATOR)
+        threads = plan.blocks * version.bounds(configuration).threads
+        return self._problem.rows * self._problem.cols * SECONDS_PER_ELEMENT + threads * SECONDS_PER_THREAD
+
+
+def _compile_unit(version: Version, unit: list[Configuration], dtype: str) -> list[tuple[Configuration, Instance | Failure]]:
+    try:
+        binary = build.library(render(version, unit, dtype)).read_bytes()
+    except CompileError as error:
+        if len(unit) == 1:
+            return [(unit[0], Failure(Outcome.COMPILE_ERROR, str(error)))]
+        return [outcome for configuration in unit for outcome in _compile_unit(version, [configuration], dtype)]
+    return [(configuration, _instance(version, configuration, dtype, binary)) for configuration in unit]
+
+
+def _instance(version: Version, configuration: Configuration, dtype: str, binary: bytes) -> Instance:
+    return Instance(
+        configuration=configuration,
+        dtype=dtype,
+        arch=platform.machine(),
+        symbol=symbol(version, configuration, dtype),
+        template_sha=read(version.template).sha,
+        flags=" ".join(build.flags()),
+        compiler=build.compiler_version(),
+        binary=binary,
+        resources=None,
+    )
