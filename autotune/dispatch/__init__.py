@@ -1,27 +1,45 @@
 """The run-time dispatcher: arrays in, the best kernel known for them launched, the result out.
 
-knowledge   what the databases say        store      where compiled kernels lie
-selection   which configuration, and why  plan       what is launched for a layout
-arrays      every library's arrays        dispatcher the path of a call
-cuda_driver launches on a GPU             emulator   launches on this CPU
+knowledge    what the databases say         store     where compiled kernels lie
+selection    which configuration, and why   plan      what is launched for a layout
+arrays       every library's arrays         request   what a call asks for
+cuda_driver  launches on a GPU              emulator  launches on this CPU
 """
 
 from functools import lru_cache
 from typing import Any
 
-from autotune.dispatch.dispatcher import Dispatcher
+from autotune.dispatch.dispatcher import Dispatcher, Stats
+from autotune.dispatch.explain import explain
+from autotune.dispatch.selection import Candidate, Explanation
 
-__all__ = ["Dispatcher", "softmax"]
+__all__ = ["Candidate", "Dispatcher", "Explanation", "Stats", "default_dispatcher", "explain", "softmax"]
 
 
 @lru_cache(maxsize=1)
-def _default() -> Dispatcher:
+def default_dispatcher() -> Dispatcher:
+    """The dispatcher behind `autotune.softmax`; the databases are read when it is first asked for. Raises UsageError without a GPU."""
     return Dispatcher("softmax")
 
 
 def softmax(x: Any, out: Any = None, stream: Any = None) -> Any:
-    """Softmax over the last axis of a GPU array; the result has the type of `x` (`Dispatcher.__call__` says what is accepted).
+    """Softmax over the last axis of a GPU array; the result has the type of `x`.
 
-    The databases are read at the first call. Raises UsageError for an array that cannot be taken as it is, or without a GPU.
+    `Dispatcher.__call__` says what is accepted and what is raised.
     """
-    return _default()(x, out, stream)
+    return default_dispatcher()(x, out, stream)
+
+
+def _traced_softmax(x: Any, out: Any = None, stream: Any = None) -> Any:
+    from autotune.dispatch.traced import into, new
+
+    if stream is not None:
+        raise TypeError("stream= cannot be compiled; use `with torch.cuda.stream(...)`")
+    if out is None:
+        return new(x)
+    into(x, out)
+    return out
+
+
+# What torch.compile inlines in the place of `softmax`, whose body it could not trace; costs an ordinary call nothing.
+softmax._torchdynamo_inline = _traced_softmax  # type: ignore[attr-defined]

@@ -1,35 +1,16 @@
-"""The CUDA driver through NVIDIA's cuda-bindings: contexts, devices, loading and launching. The only module here that imports it.
+"""The CUDA driver through NVIDIA's cuda-bindings: contexts, devices, errors. The only module of the dispatcher that imports it.
 
-Handles are plain integers outside this module. Instances are loaded as libraries of the driver (CUDA 12.0), whose kernels are launched in
-whatever context is current: a context that torch, CuPy or PyCUDA made, or the primary one when there is none.
+Instances are loaded as libraries of the driver (CUDA 12.0), whose kernels are launched in whatever context is current: one that torch,
+CuPy or PyCUDA made, or the primary one when there is none.
 """
 
 import ctypes
-import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from autotune.configuration import Configuration
-from autotune.definition import Bounds, Launch, Version
 from autotune.device import Device
-from autotune.dispatch import store
-from autotune.dispatch.plan import Function, LaunchCall
-from autotune.dispatch.store import StoredInstance
-from autotune.errors import AutotuneError, KernelError, UsageError
-from autotune.problem import Problem
-
-# Words of 8 bytes in a frame: CUlaunchConfig (cuda.h), the seven arguments of every kernel, the pointers to them, two attributes.
-_STREAM, _ARGUMENTS, _POINTERS, _ATTRIBUTES, _WORDS = 4, 7, 14, 21, 39
-_OUTPUT, _INPUT, _WORKSPACE = _ARGUMENTS, _ARGUMENTS + 1, _ARGUMENTS + 6
-_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-_ATTRIBUTE_WORDS = 9  # sizeof(CUlaunchAttribute) is 72
-_INVALID_CONTEXT = 201
-_COOPERATIVE_LAUNCH_TOO_LARGE = 720
-_PORTABLE_CLUSTER = 8  # more blocks per cluster than every GPU with clusters has; CUDA C++ Programming Guide, "Thread Block Clusters"
-_DEFAULT_SHARED_BYTES = 48 << 10
-
-Frame = tuple[Any, ctypes.c_void_p, ctypes.c_void_p]
+from autotune.errors import KernelError, UsageError
 
 
 def driver() -> Any:
@@ -62,6 +43,7 @@ class Cuda:
         self.module = driver()
         # The one call of the hot path goes to the driver directly: half the host time of the binding, which builds an enum and a tuple.
         self.launch_kernel = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+        self._primaries: dict[int, Any] = {}
         self.device_count = int(self.call("cuDeviceGetCount"))
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -81,8 +63,26 @@ class Cuda:
         return int(self.call("cuCtxGetDevice"))
 
     def enter_primary(self, ordinal: int) -> None:
-        """Make the primary context of a device current in this thread; it is retained for as long as the process lives."""
-        self.call("cuCtxSetCurrent", self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", ordinal)))
+        """Make the primary context of a device current in this thread."""
+        self.call("cuCtxSetCurrent", self.primary(ordinal))
+
+    def primary(self, ordinal: int) -> Any:
+        """The primary context of a device, retained for as long as the process lives."""
+        if ordinal not in self._primaries:
+            self._primaries[ordinal] = self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", ordinal))
+        return self._primaries[ordinal]
+
+    @contextmanager
+    def on(self, ordinal: int) -> Iterator[None]:
+        """A context of device `ordinal` is current in the block: the one that is current if it is of that device, else its primary one."""
+        if self.ordinal() == ordinal:
+            yield
+            return
+        self.call("cuCtxPushCurrent", self.primary(ordinal))
+        try:
+            yield
+        finally:
+            self.call("cuCtxPopCurrent")
 
     def ordinal_of(self, pointer: int) -> int | None:
         """The device that a pointer's memory is on; None when the driver does not know it."""
@@ -119,149 +119,3 @@ class Cuda:
             threads_per_sm=number("MAX_THREADS_PER_MULTIPROCESSOR"),
             threads_per_block=number("MAX_THREADS_PER_BLOCK"),
         )
-
-
-class CudaLauncher:
-    """One GPU."""
-
-    host = False
-
-    def __init__(self, cuda: Cuda, ordinal: int) -> None:
-        self.cuda = cuda
-        self.ordinal = ordinal
-        self.device = cuda.device(ordinal)
-        self._workspaces: dict[int, tuple[int, int]] = {}
-        self._lock = threading.Lock()
-
-    def load(self, version: Version, configuration: Configuration, dtype: str, stored: StoredInstance | None, bounds: Bounds) -> Function:
-        """Load a stored cubin, or PTX that the driver compiles. Raises AutotuneError when it is missing or damaged."""
-        if stored is None:
-            raise AutotuneError(f"no compiled instance of it for {self.device.arch} is stored")
-        code = store.binary(stored)
-        self.cuda.ordinal()
-        library = self.cuda.call("cuLibraryLoadData", code + b"\0" if stored.kind == "ptx" else code, [], [], 0, [], [], 0)
-        kernel = self.cuda.call("cuLibraryGetKernel", library, stored.symbol.encode())
-        # The driver loads lazily, at the first launch, which may be in the midst of a graph capture: have it load now.
-        self.cuda.call("cuKernelGetFunction", kernel)
-        return CudaFunction(self, kernel, bounds)
-
-    def capturing(self, stream: int) -> bool:
-        """Whether `stream` is being captured; a stream of another context counts as not."""
-        try:
-            return int(self.cuda.call("cuStreamIsCapturing", self.cuda.module.CUstream(stream))) != 0
-        except KernelError:
-            # The legacy stream cannot even be asked while another one captures in global mode.
-            return stream == 0
-
-    def synchronize(self, stream: int) -> None:
-        self.cuda.call("cuStreamSynchronize", self.cuda.module.CUstream(stream))
-
-    def workspace(self, stream: int, size_bytes: int) -> int:
-        """The address of this stream's workspace of at least `size_bytes`, zeroed when it is made.
-
-        Raises KernelError when it would have to be made while the stream is being captured.
-        """
-        address, present_bytes = self._workspaces.get(stream, (0, 0))
-        if present_bytes >= size_bytes:
-            return address
-        with self._lock:
-            address, present_bytes = self._workspaces.get(stream, (0, 0))
-            if present_bytes >= size_bytes:
-                return address
-            if self.capturing(stream):
-                raise KernelError("no workspace was made for the stream being captured; call warm(shapes, stream=…) before the capture")
-            made = int(self.cuda.call("cuMemAlloc", size_bytes))
-            handle = self.cuda.module.CUstream(stream)
-            self.cuda.call("cuMemsetD8Async", self.cuda.module.CUdeviceptr(made), 0, size_bytes, handle)
-            # The smaller one is not freed: a captured graph may still refer to it.
-            self._workspaces[stream] = (made, size_bytes)
-            return made
-
-    def recover(self, code: int, source: int) -> None:
-        """Make the context of an array current where this thread has none. Raises KernelError for any other `code`."""
-        if code != _INVALID_CONTEXT or int(self.cuda.call("cuCtxGetCurrent")):
-            reason = " (its blocks must all be resident at once)" if code == _COOPERATIVE_LAUNCH_TOO_LARGE else ""
-            raise KernelError(f"the launch failed with {self.cuda.said(code)}{reason}")
-        with suppress(KernelError):
-            attribute = self.cuda.module.CUpointer_attribute.CU_POINTER_ATTRIBUTE_CONTEXT
-            context = self.cuda.call("cuPointerGetAttribute", attribute, source)
-            if int(context):
-                self.cuda.call("cuCtxSetCurrent", context)
-                return
-        self.cuda.enter_primary(self.ordinal)
-
-
-class CudaFunction:
-    """A kernel of a loaded library."""
-
-    def __init__(self, launcher: CudaLauncher, kernel: Any, bounds: Bounds) -> None:
-        self._launcher = launcher
-        self._kernel = kernel
-        self._bounds = bounds
-        self._shared_bytes = _DEFAULT_SHARED_BYTES
-        self._handle = ctypes.c_void_p(int(kernel))
-        if bounds.cluster > _PORTABLE_CLUSTER:
-            self._allow("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
-
-    def bind(self, problem: Problem, launch: Launch) -> LaunchCall:
-        static = int(self._attribute("SHARED_SIZE_BYTES"))
-        if launch.shared_bytes + static > self._shared_bytes:
-            self._allow("MAX_DYNAMIC_SHARED_SIZE_BYTES", launch.shared_bytes)
-            self._shared_bytes = launch.shared_bytes + static
-        frames = [_frame(problem, launch, self._bounds.threads)]
-        return _launch_call(self._launcher, self._handle, frames, lambda: _frame(problem, launch, self._bounds.threads), launch)
-
-    def _attribute(self, name: str) -> Any:
-        attribute = getattr(self._launcher.cuda.module.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
-        return self._launcher.cuda.call("cuKernelGetAttribute", attribute, self._kernel, self._device())
-
-    def _allow(self, name: str, value: int) -> None:
-        attribute = getattr(self._launcher.cuda.module.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
-        self._launcher.cuda.call("cuKernelSetAttribute", attribute, value, self._kernel, self._device())
-
-    def _device(self) -> Any:
-        return self._launcher.cuda.call("cuDeviceGet", self._launcher.ordinal)
-
-
-def _frame(problem: Problem, launch: Launch, threads: int) -> Frame:
-    """A launch's configuration, arguments and the pointers between them in one piece of memory, with the addresses of its two ends."""
-    words = (ctypes.c_uint64 * _WORDS)()
-    base = ctypes.addressof(words)
-    words[0], words[1], words[2], words[3] = launch.blocks | 1 << 32, 1 | threads << 32, 1 | 1 << 32, launch.shared_bytes
-    if launch.cooperative:
-        words[5], words[6] = base + 8 * _ATTRIBUTES, 1
-        words[_ATTRIBUTES], words[_ATTRIBUTES + 1] = _COOPERATIVE, 1
-    words[_ARGUMENTS + 2], words[_ARGUMENTS + 3] = problem.rows, problem.cols
-    words[_ARGUMENTS + 4], words[_ARGUMENTS + 5] = problem.output_stride, problem.input_stride
-    for place in range(7):
-        words[_POINTERS + place] = base + 8 * (_ARGUMENTS + place)
-    # A memoryview is set faster than the array, which it keeps alive.
-    return memoryview(words).cast("B").cast("Q"), ctypes.c_void_p(base), ctypes.c_void_p(base + 8 * _POINTERS)
-
-
-def _launch_call(
-    launcher: CudaLauncher, function: ctypes.c_void_p, frames: list[Frame], new_frame: Callable[[], Frame], launch: Launch
-) -> LaunchCall:
-    """The hot call. A frame is taken from a pool for its duration: list.pop is atomic, so threads never write the same one."""
-    launch_kernel, take, give, workspace_bytes = launcher.cuda.launch_kernel, frames.pop, frames.append, launch.workspace_bytes
-
-    def call(output: int, source: int, stream: int) -> None:
-        try:
-            frame = take()
-        except IndexError:
-            frame = new_frame()
-        words, configuration, arguments = frame
-        words[_STREAM] = stream
-        words[_OUTPUT] = output
-        words[_INPUT] = source
-        if workspace_bytes:
-            words[_WORKSPACE] = launcher.workspace(stream, workspace_bytes)
-        code = launch_kernel(configuration, function, arguments, None)
-        if code:
-            launcher.recover(code, source)
-            code = launch_kernel(configuration, function, arguments, None)
-            if code:
-                launcher.recover(code, source)
-        give(frame)
-
-    return call

@@ -224,7 +224,7 @@ class Dispatcher:
             from autotune.dispatch.emulator import EmulatorLauncher
 
             return EmulatorLauncher()
-        from autotune.dispatch.cuda_driver import CudaLauncher
+        from autotune.dispatch.cuda_launcher import CudaLauncher
 
         return CudaLauncher(self._cuda, ordinal)
 

@@ -106,7 +106,7 @@ class _Gathered:
         connection.execute("BEGIN")  # one snapshot for all the questions
         tuned = list(self._tuned(connection, layer))
         instances = list(self._instances(connection, layer))
-        devices = list(_devices(connection))
+        known = list(devices(connection))
         pins = list(self._pins(connection))
         blocked = list(self._blocked(connection))
         for key, entry in tuned:
@@ -115,7 +115,7 @@ class _Gathered:
             present = self.instances.setdefault((instance.configuration, instance.dtype), instance)
             if present.kind == "ptx" and instance.kind == "cubin":
                 self.instances[instance.configuration, instance.dtype] = instance
-        for device in devices:
+        for device in known:
             self.devices.setdefault(device.name, device)
         self.pins += pins
         self.blocked.update(blocked)
@@ -172,7 +172,7 @@ class _Gathered:
     def _pins(self, connection: sqlite3.Connection) -> Iterator[Pin]:
         rows = connection.execute(
             "SELECT dtype, least_rows, most_rows, least_cols, most_cols, version, parameters, author, why FROM pinned"
-            " WHERE operation = ? AND device = ?",
+            " WHERE operation = ? AND device = ? ORDER BY created DESC",
             (self.operation.name, self.device.name),
         )
         for dtype, least_rows, most_rows, least_cols, most_cols, version, parameters, author, why in rows:
@@ -222,7 +222,8 @@ def _tuned(problem: list[Any], chosen: Configuration, sha: str, time_us: float, 
     )
 
 
-def _devices(connection: sqlite3.Connection) -> Iterator[Device]:
+def devices(connection: sqlite3.Connection) -> Iterator[Device]:
+    """The devices that a database knows."""
     rows = connection.execute(
         "SELECT name, compute_capability, sm_count, l2_bytes, bus_bits, shared_bytes_per_block, shared_bytes_per_sm, registers_per_sm,"
         " threads_per_sm, threads_per_block FROM devices"

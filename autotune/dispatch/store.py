@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from autotune.catalogue import shipped
 from autotune.configuration import Configuration
+from autotune.database.filesystem import default_path, shipped_databases
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
 
@@ -43,16 +43,9 @@ def layers(db: str | os.PathLike[str] | None = None) -> tuple[Layer, ...]:
     """
     if db is not None and not Path(db).is_file():
         raise UsageError(f"database {str(db)!r} does not exist; name one that `autotune sweep` made, or leave it out")
-    named = Path(db) if db is not None else _own()
+    named = Path(db) if db is not None else default_path()
     own = (Layer(named),) if named.is_file() else ()
-    return own + tuple(Layer(path, immutable=True) for path in sorted(shipped("results").glob("*.sqlite")))
-
-
-def _own() -> Path:
-    from platformdirs import user_data_path
-
-    named = os.environ.get("AUTOTUNE_DB")
-    return Path(named) if named else user_data_path("autotune") / "autotune.sqlite"
+    return own + tuple(Layer(path, immutable=True) for path in shipped_databases())
 
 
 def connect(layer: Layer) -> sqlite3.Connection:
