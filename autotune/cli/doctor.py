@@ -1,0 +1,81 @@
+"""`autotune doctor`: what is here, what is missing, and what to do about it."""
+
+import importlib.util
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from autotune import __version__
+from autotune.backends.select import gpu_count
+from autotune.catalogue import operation_names
+from autotune.cli.options import db_option
+from autotune.cli.output import Column, Form, Row, emit, reading
+from autotune.database import Database, default_path, shipped_databases
+from autotune.errors import AutotuneError
+
+COLUMNS = (Column("what", "what", right=False), Column("state", "state", right=False), Column("said", "", right=False))
+
+
+@click.command("doctor")
+@db_option
+@reading
+def doctor_command(db: Path | None, form: Form) -> int:
+    """Check everything that autotune uses. Exit status 1 when something that is here does not work."""
+    rows = [
+        _row("autotune", "ok", f"{__version__} on Python {platform.python_version()}, operations: {', '.join(operation_names())}"),
+        _asked("database", lambda: _database(db or default_path())),
+        *[_asked(f"shipped {path.name}", lambda path=path: _database(path)) for path in shipped_databases()],  # type: ignore[misc]
+        _asked("emulator", _emulator),
+        _asked("nvcc", _nvcc),
+        *_gpu(),
+    ]
+    emit(rows, COLUMNS, form)
+    return 1 if any(row["state"] == "broken" for row in rows) else 0
+
+
+def _row(what: str, state: str, said: str) -> Row:
+    return {"what": what, "state": state, "said": said}
+
+
+def _asked(what: str, ask: Callable[[], tuple[str, str]]) -> Row:
+    try:
+        return _row(what, *ask())
+    except AutotuneError as error:
+        return _row(what, "missing", str(error))
+    except Exception as error:
+        return _row(what, "broken", f"{type(error).__name__}: {error}")
+
+
+def _database(path: Path) -> tuple[str, str]:
+    if not path.exists():
+        return "missing", f"{path} does not exist yet; autotune sweep makes it"
+    try:
+        with Database(path, mode="read") as database:
+            problems = sum(row["problems"] for row in database.devices())
+            return "ok", f"{path}: {problems} problems tuned on {', '.join(row['device'] for row in database.devices()) or 'no device'}"
+    except AutotuneError as error:
+        return "broken", str(error)
+
+
+def _emulator() -> tuple[str, str]:
+    from autotune.backends.emulation import build
+
+    return "ok", f"{build.compiler_version()}"
+
+
+def _nvcc() -> tuple[str, str]:
+    from autotune import nvcc
+
+    return "ok", nvcc.version(nvcc.find())
+
+
+def _gpu() -> list[Row]:
+    if not gpu_count():
+        return [_row("CUDA GPU", "missing", "the CUDA driver sees none; the emulator and recorded measurements work without one")]
+    if importlib.util.find_spec("pycuda") is None:
+        return [_row("PyCUDA", "missing", 'there is a GPU but no PyCUDA; install it with pip install "pycuda-autotune[cuda]"')]
+    from autotune.backends.cuda import describe
+
+    return [_row(name, "ok" if works else "broken", said) for name, works, said in describe()]

@@ -1,0 +1,81 @@
+"""`autotune explain` and `autotune source`: why a kernel is chosen, and the CUDA source that would run."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autotune import source
+from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of
+from autotune.cli.output import Column, Form, Row, emit, microseconds, reading
+from autotune.dispatch.explain import explain
+from autotune.dispatch.selection import Candidate, Explanation
+from autotune.problem import Problem, parse_size
+
+CANDIDATES = (
+    Column("tier", "tier", right=False),
+    Column("configuration", "configuration", right=False),
+    Column("tuned_at", "tuned at", right=False),
+    Column("time_us", "time us there", microseconds),
+    Column("verdict", "verdict", right=False),
+)
+
+
+def _chosen(command: Any) -> Any:
+    command = click.option("--device", metavar="NAME", help="A device of the database, or emulator.  [default: the first one]")(command)
+    command = click.argument("size", metavar="MxN")(command)
+    return click.argument("operation")(db_option(kernels_option(dtype_option(command))))
+
+
+def _explanation(operation: str, size: str, dtype: str | None, device: str | None, db: Path | None, kernels: Path | None) -> Explanation:
+    loaded = operation_of(operation, kernels)
+    rows, cols = parse_size(size)
+    problem = Problem(operation, rows, cols, dtype_of(loaded, dtype))
+    return explain(problem, device, db=db, kernels=kernels.resolve() if kernels else None)
+
+
+@click.command("explain")
+@_chosen
+@reading
+def explain_command(
+    operation: str, size: str, dtype: str | None, device: str | None, db: Path | None, kernels: Path | None, form: Form
+) -> None:
+    """Say why OPERATION at MxN gets its kernel: tier, candidates, what was rejected and why, the nearest tuned sizes."""
+    story = _explanation(operation, size, dtype, device, db, kernels)
+    rows = [_row(candidate, story) for candidate in story.candidates]
+    if form == "table":
+        click.echo(
+            f"{story.problem} on {story.device.name}: {story.chosen.configuration if story.chosen else 'no kernel'}, tier {story.tier}"
+        )
+    emit(rows, CANDIDATES, form)
+    if form == "table" and story.nearest:
+        emit([_row(candidate, story) for candidate in story.nearest], CANDIDATES[1:4], "table", title="nearest tuned sizes")
+
+
+@click.command("source")
+@_chosen
+def source_command(operation: str, size: str, dtype: str | None, device: str | None, db: Path | None, kernels: Path | None) -> None:
+    """Print the CUDA source, instantiated, that would run OPERATION at MxN."""
+    story = _explanation(operation, size, dtype, device, db, kernels)
+    assert story.chosen is not None, "the safe tier answers every problem"
+    version = operation_of(operation, kernels).version(story.chosen.configuration.version)
+    click.echo(f"// {story.problem} on {story.device.name}: {story.chosen.configuration}, tier {story.tier}")
+    click.echo(source.render(version, [story.chosen.configuration], story.problem.dtype), nl=False)
+
+
+def _row(candidate: Candidate, story: Explanation) -> Row:
+    tuned = candidate.tuned
+    verdict = "chosen" if candidate == story.chosen else candidate.rejected or candidate.note or "not needed"
+    return {
+        "tier": candidate.tier,
+        "configuration": str(candidate.configuration),
+        "version": candidate.configuration.version,
+        "parameters": dict(candidate.configuration.parameters),
+        "tuned_at": f"{tuned.rows}x{tuned.cols}" if tuned else None,
+        "time_us": tuned.time_us if tuned else None,
+        "distance": candidate.distance,
+        "verdict": verdict,
+        "problem": asdict(story.problem),
+        "device": story.device.name,
+    }

@@ -1,0 +1,147 @@
+"""`autotune inspect`: what is in a database."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autotune.cli.options import db_option, dtype_option, reading_database, size_option
+from autotune.cli.output import Column, Form, Row, emit, microseconds, parameters, percent, reading
+from autotune.element import element
+from autotune.problem import parse_size
+
+SIZE = (Column("rows", "rows"), Column("cols", "cols"), Column("dtype", "dtype", right=False))
+KERNEL = (Column("version", "version", right=False), Column("parameters", "configuration", parameters, right=False))
+TIME = (Column("time_us", "time us", microseconds), Column("gb_per_s", "GB/s", lambda value: f"{value:,.0f}"))
+DEVICE = Column("device", "device", right=False)
+
+BEST = (
+    DEVICE,
+    *SIZE,
+    *KERNEL,
+    *TIME,
+    Column("spread", "spread", percent),
+    Column("fraction_of_copy", "of copy", percent),
+    Column("trials", "trials"),
+    Column("state", "state", right=False),
+)
+RUNNER_UP = (Column("runner_up", "runner-up", lambda value: f"{value['version']} {parameters(value['parameters'])}", right=False),)
+GAP = (Column("gap", "gap", percent), Column("beyond_noise", "beyond noise", lambda value: "yes" if value else "no", right=False))
+TRIALS = (
+    DEVICE,
+    *SIZE,
+    *KERNEL,
+    Column("outcome", "outcome", right=False),
+    *TIME,
+    Column("max_error", "max error", lambda value: f"{value:.1e}"),
+    Column("registers", "registers"),
+    Column("evidence", "evidence", right=False),
+    Column("message", "message", right=False),
+)
+PROBLEMS = (Column("operation", "operation", right=False), *SIZE, Column("input_stride", "input stride"), Column("trials", "trials"))
+DEVICES = (
+    DEVICE,
+    Column("compute_capability", "compute capability"),
+    Column("sm_count", "SMs"),
+    Column("l2_bytes", "L2 MiB", lambda value: f"{value >> 20}"),
+    Column("problems", "problems with a best"),
+    Column("runs", "runs"),
+)
+VERSIONS = (
+    Column("operation", "operation", right=False),
+    Column("version", "version", right=False),
+    Column("template_sha", "template", lambda value: value[:12], right=False),
+    Column("configurations", "configurations"),
+    Column("best_on", "best on problems"),
+)
+MISSES = (DEVICE, *SIZE, Column("count", "asked"), Column("tier", "answered by", right=False), *KERNEL, Column("last", "last", right=False))
+
+
+@click.group("inspect")
+def inspect_command() -> None:
+    """Show what a database holds: best, trials, problems, devices, versions, misses."""
+
+
+def _filtered(command: Any) -> Any:
+    command = click.option("--device", metavar="NAME", help="Only this device, such as 'NVIDIA H200'.")(command)
+    return size_option(dtype_option(db_option(reading(command))))
+
+
+def _filters(size: str | None, dtype: str | None, device: str | None) -> dict[str, Any]:
+    rows, cols = parse_size(size) if size else (None, None)
+    return {"rows": rows, "cols": cols, "dtype": element(dtype).name if dtype else None, "device": device}
+
+
+@inspect_command.command("best")
+@click.option("--version", metavar="vK", help="The best of this version rather than of all.")
+@_filtered
+def best(version: str | None, size: str | None, dtype: str | None, device: str | None, db: Path | None, form: Form) -> None:
+    """The best configuration of each problem; with --size also the runner-up, the gap, and whether it is beyond noise."""
+    with reading_database(db) as database:
+        filters = _filters(size, dtype, device)
+        found = database.best_per_version(version=version, **filters) if version else database.best(**filters)
+    columns = BEST + (RUNNER_UP + GAP if size and not version else ())
+    emit(found, columns, form, empty=_nothing("tuned", size))
+
+
+@inspect_command.command("trials")
+@click.option("--version", metavar="vK", help="Only this version.")
+@click.option("--outcome", help="Only trials that ended so: ok, wrong_result, compile_error, launch_error, timeout, …")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many, the newest first.  [default: 50 in a table, else all]")
+@_filtered
+def trials(
+    version: str | None,
+    outcome: str | None,
+    limit: int | None,
+    size: str | None,
+    dtype: str | None,
+    device: str | None,
+    db: Path | None,
+    form: Form,
+) -> None:
+    """Every trial: what was tried, how it ended, its time."""
+    count = limit or (50 if form == "table" else -1)
+    with reading_database(db) as database:
+        found = database.trial_rows(version=version, outcome=outcome, limit=count, **_filters(size, dtype, device))
+    emit(found, TRIALS, form, empty=_nothing("tried", size))
+
+
+@inspect_command.command("problems")
+@db_option
+@reading
+def problems(db: Path | None, form: Form) -> None:
+    """The problems that were tried."""
+    with reading_database(db) as database:
+        emit(database.problems(), PROBLEMS, form)
+
+
+@inspect_command.command("devices")
+@db_option
+@reading
+def devices(db: Path | None, form: Form) -> None:
+    """The devices that were measured."""
+    with reading_database(db) as database:
+        emit(database.devices(), DEVICES, form)
+
+
+@inspect_command.command("versions")
+@db_option
+@reading
+def versions(db: Path | None, form: Form) -> None:
+    """The versions that were tried, by template, and on how many problems each is best."""
+    with reading_database(db) as database:
+        emit(database.versions(), VERSIONS, form)
+
+
+@inspect_command.command("misses")
+@db_option
+@reading
+def misses(db: Path | None, form: Form) -> None:
+    """The sizes that the dispatcher was asked for and that nobody had tuned."""
+    with reading_database(db) as database:
+        found: list[Row] = database.misses()
+    emit(found, MISSES, form, empty="no size was missed")
+
+
+def _nothing(done: str, size: str | None) -> str:
+    return f"nothing was {done}" + (f" at {size}; autotune sweep OPERATION --size {size} does that" if size else " yet")

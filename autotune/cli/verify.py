@@ -1,0 +1,73 @@
+"""`autotune verify`: every configuration against the float64 reference."""
+
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from autotune.backends import Backend
+from autotune.backends.select import select
+from autotune.cli.options import device_option, dtype_of, kernels_option, operation_of, problems_of
+from autotune.operation import Operation
+from autotune.problem import Problem
+from autotune.trial import Failure
+from autotune.workshop import Workshop
+
+# One column and one row; fewer columns than threads; around a warp and a vector; odd; long enough for every loop to run often.
+SIZES = ("1x1", "5x7", "9x33", "6x1000", "10x1001", "3x4096")
+LONG = ("2x131072",)
+
+
+@click.command("verify")
+@click.argument("operation")
+@click.option("--size", "sizes", multiple=True, metavar="MxN", help=f"May be repeated.  [default: {', '.join(SIZES + LONG)}]")
+@click.option("--dtype", "dtypes", multiple=True, metavar="D", help="May be repeated.  [default: all that OPERATION offers]")
+@click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
+@device_option("auto")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
+@kernels_option
+def verify_command(
+    operation: str,
+    sizes: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    versions: tuple[str, ...],
+    device: str,
+    seed: int,
+    jobs: int | None,
+    kernels: Path | None,
+) -> int:
+    """Run every configuration of OPERATION and compare all of its output with the float64 reference."""
+    loaded = operation_of(operation, kernels, versions)
+    names = [dtype_of(loaded, name) for name in dtypes] or list(loaded.dtypes)
+    problems = problems_of(loaded, sizes or SIZES + LONG, None, names)
+    failures: Counter[str] = Counter()
+    checked = 0
+    with closing(select(device, jobs=jobs).backend) as backend:
+        workshop = Workshop(backend, loaded)
+        for problem in problems:
+            right, wrong = _verify(backend, loaded, workshop, problem, versions, seed)
+            checked += right
+            failures.update(wrong)
+            click.echo(f"{problem}: {right} right, {len(wrong)} wrong on {backend.device.name}")
+    for message, count in failures.most_common():
+        click.echo(f"{count} x {message}", err=True)
+    click.echo(f"{checked} right, {failures.total()} wrong")
+    return 1 if failures else 0
+
+
+def _verify(
+    backend: Backend, operation: Operation, workshop: Workshop, problem: Problem, versions: tuple[str, ...], seed: int
+) -> tuple[int, list[str]]:
+    """How many configurations computed `problem` rightly, and what was wrong with the others."""
+    space = [c for c in operation.configurations(versions) if operation.applicable(c, problem, backend.device)]
+    workshop.build(space, problem.dtype)
+    wrong = []
+    with backend.open(operation, problem, seed=seed) as bench:
+        for configuration in space:
+            try:
+                bench.check(workshop.instance(configuration, problem.dtype))
+            except Failure as failure:
+                wrong.append(f"{configuration} at {problem}: {failure.outcome}: {failure.message}")
+    return len(space) - len(wrong), wrong
