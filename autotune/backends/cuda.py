@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from autotune import __version__
+from autotune import __version__, source
 from autotune.backends import Bench
 from autotune.backends.cuda_compile import Compiler
 from autotune.backends.cuda_engine import Engine, Facts, expected_s
@@ -84,6 +84,9 @@ class CudaBackend:
 
     def known(self, problem: Problem) -> frozenset[Configuration] | None:
         return None
+
+    def templates(self, operation: Operation) -> list[tuple[str, source.Source]]:
+        return source.templates(operation)
 
     def compile(
         self, version: Version, configurations: Iterable[Configuration], dtype: str
@@ -185,7 +188,7 @@ class _CudaBench:
 
 
 def describe(ordinal: int = 0) -> list[tuple[str, bool, str]]:
-    """What the backend needs, each as (name, whether it is there, one sentence), for `autotune doctor`. Never raises for what is missing."""
+    """What the backend needs, each as (name, whether it is there, one sentence), for `autotune doctor`."""
     backend = CudaBackend(ordinal)
     report: list[tuple[str, bool, str]] = []
 

@@ -20,7 +20,6 @@ from autotune.errors import CompileError
 from autotune.operation import Operation
 from autotune.trial import Failure, Instance, Outcome, Resources
 
-INSTANCES_PER_UNIT = 8  # nvcc's start-up is shared by so many; more would leave cores without work
 BITS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
 
 Result = tuple[Configuration, Instance | Failure]
@@ -74,7 +73,7 @@ class Compiler:
         return binary
 
     def _units(self, missing: Sequence[Configuration]) -> list[Sequence[Configuration]]:
-        size = max(1, min(INSTANCES_PER_UNIT, -(-len(missing) // self._jobs)))
+        size = max(1, min(nvcc.INSTANCES_PER_UNIT, -(-len(missing) // self._jobs)))
         return [missing[i : i + size] for i in range(0, len(missing), size)]
 
     def _unit(self, version: Version, unit: Sequence[Configuration], dtype: str) -> list[Result]:
@@ -101,7 +100,7 @@ class Compiler:
             )
         except self._driver.CompileError as error:
             _remove_leftovers(error)
-            raise CompileError(_complaint(error)) from None
+            raise CompileError(nvcc.complaint(f"{error.stderr or ''}\n{error.stdout or ''}")) from None
         return bytes(binary)
 
     def _key(self, version: Version, configuration: Configuration, dtype: str) -> str:
@@ -155,13 +154,6 @@ def _ptxas_heard() -> Iterator[None]:
 
         warnings.showwarning = hear
         yield
-
-
-def _complaint(error: Any) -> str:
-    """The first line of nvcc's errors; without one, the last line it printed."""
-    lines = [line.strip() for line in f"{error.stderr or ''}\n{error.stdout or ''}".splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
-    return (errors[:1] or lines[-1:] or ["nvcc failed and said nothing"])[0]
 
 
 def _remove_leftovers(error: Any) -> None:

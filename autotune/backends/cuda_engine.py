@@ -166,7 +166,7 @@ def expected_s(pairs: int, samples: int, launch_us: float) -> float:
 def _fill_once(kernels: Support, memory: int, stream: Any) -> Callable[[], None]:
     from autotune.backends.cuda_setup import FILL
 
-    return lambda: kernels.launch("autotune_fill", FILL.pack(memory, 16, 1000, 1024, 0), stream)
+    return lambda: kernels.launch("autotune_fill", FILL.pack(memory, 16, 1000, 1024, 0, 0), stream)
 
 
 def _card(driver: Any, ordinal: int) -> Any:

@@ -66,7 +66,7 @@ class Loader:
         self._modules: dict[tuple[bytes, bool], Any] = {}
 
     def kernel(self, instance: Instance, launch: Launch, threads: int) -> Kernel:
-        """`instance`, to be launched with `threads` threads per block and the geometry `launch`. Raises Failure when it cannot be loaded."""
+        """`instance`, to be launched with `threads` threads per block and the geometry `launch`. Raises Failure."""
         module = self._module(instance.binary, cooperative=launch.cooperative)
         if launch.cooperative:
             return CooperativeKernel(module, instance.symbol, launch, threads)

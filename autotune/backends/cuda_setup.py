@@ -17,7 +17,7 @@ BLOCKS_PER_SM = 8
 UNWRITTEN = 0xFF  # every byte of an output before it is checked; see templates/autotune/compare.cu
 MEMORY_KEPT_FREE = 256 << 20  # for modules, graphs and whoever else uses the GPU
 
-FILL = struct.Struct("PqqqQ")
+FILL = struct.Struct("PqqqQP")
 FLUSH = struct.Struct("PqfP")
 
 
@@ -96,11 +96,17 @@ class Setup:
 
     def fill(self, pair: int) -> None:
         """Write the pair's random input, the same each time."""
-        p = self.problem
-        self.support.launch("autotune_fill", FILL.pack(self.input(pair), p.rows, p.cols, p.input_stride, self.pair_seed(pair)), self.stream)
+        self._fill(pair, counts=0)
 
-    def pair_seed(self, pair: int) -> int:
-        return (self.seed * 1_000_003 + pair) % 2**64
+    def count_changed(self, pair: int, counts: int) -> None:
+        """Have each thread of a support grid count, at address `counts`, the elements of the pair's input that `fill` did not write."""
+        self._fill(pair, counts)
+
+    def _fill(self, pair: int, counts: int) -> None:
+        p = self.problem
+        seed = (self.seed * 1_000_003 + pair) % 2**64
+        arguments = FILL.pack(self.input(pair), p.rows, p.cols, p.input_stride, seed, counts)
+        self.support.launch("autotune_fill", arguments, self.stream)
 
     def poison(self, pair: int) -> None:
         """Set the pair's output and the guard zones around it to what no kernel writes."""
