@@ -1,5 +1,6 @@
 """Opening a database file, and the one way to write to it."""
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -110,9 +111,11 @@ class Connection:
     def _migrate(self, connection: sqlite3.Connection, schema: int) -> None:
         from autotune.database.migrations import migrate
 
-        backup = self.path.with_name(f"{self.path.name}.schema{schema}")
-        if 0 < schema < SCHEMA and not backup.exists():
-            connection.execute("VACUUM INTO ?", (str(backup),))
+        if 0 < schema < SCHEMA:
+            partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+            partial.unlink(missing_ok=True)
+            connection.execute("VACUUM INTO ?", (str(partial),))
+            partial.replace(self.path.with_name(f"{self.path.name}.schema{schema}"))
         self._connection = connection
         with self.write():
             migrate(connection)  # takes only the steps that are missing, so it does not matter if another process was faster

@@ -110,7 +110,7 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
 
 def templates_here(operation: Operation) -> dict[str, str]:
     """The hash of each version's template as its definition has it today, by the version's name."""
-    return {version.name: source.read(version.template).sha for version in operation.versions.values()}
+    return {version: template.sha for version, template in source.templates(operation)}
 
 
 def _shipped(operation: str) -> Operation | None:

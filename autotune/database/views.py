@@ -142,9 +142,10 @@ LEFT JOIN configurations c ON c.id = m.configuration
 ACTIVE_SELECTORS = """
 CREATE VIEW active_selectors AS
 SELECT d.name AS device, l.operation, l.dtype, l.kind, l.body, l.train_sha, l.regret_geomean, l.regret_p95, l.regret_worst,
-       max(l.created) AS created, l.device AS device_id
+       l.created, l.device AS device_id
 FROM selectors l JOIN devices d ON d.id = l.device
-GROUP BY l.device, l.operation, l.dtype
+WHERE NOT EXISTS (SELECT 1 FROM selectors n WHERE (n.device, n.operation, n.dtype) = (l.device, l.operation, l.dtype)
+                                              AND (n.created, n.train_sha, n.kind) > (l.created, l.train_sha, l.kind))
 """
 
 VIEWS = {

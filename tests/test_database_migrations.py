@@ -1,0 +1,91 @@
+"""Old databases: a copy is kept, every row survives, and what the file was asked before it answers after."""
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from autotune.database import Database
+from autotune.database.migrations import steps
+from autotune.database.schema import SCHEMA
+from autotune.errors import UsageError
+from autotune.trial import Outcome
+from tests.database_samples import COLD, CUBIN, DEVICE, FAST, PROBLEM, SLOW, begin, record
+
+OLD = sorted((Path(__file__).parent / "data").glob("schema*.sqlite"))
+
+
+def rows_of(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> '_sqlite_migrations'")]
+    rows = {table: connection.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall() for table in tables}
+    connection.close()
+    return rows
+
+
+def declared(path: Path) -> list[tuple[str, str]]:
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    found = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+    connection.close()
+    return found
+
+
+def test_there_is_a_database_of_every_schema_before_this_one() -> None:
+    assert [path.stem for path in OLD] == [f"schema{number}" for number in range(1, SCHEMA)]
+    assert len(steps._migrations) == SCHEMA
+
+
+@pytest.mark.parametrize("old", OLD, ids=lambda path: path.stem)
+def test_opening_to_write_migrates_and_keeps_a_copy_and_every_row(old: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.sqlite"
+    shutil.copy(old, path)
+    before = rows_of(path)
+    with Database(path) as db:
+        assert db.select("PRAGMA user_version") == [{"user_version": SCHEMA}]
+        assert {t.configuration: (t.outcome, t.time_us) for t in db.trials(DEVICE, COLD, PROBLEM)} == {
+            FAST: (Outcome.OK, 40.25),
+            SLOW: (Outcome.OK, 42.25),
+            db.trials(DEVICE, COLD)[2].configuration: (Outcome.WRONG_RESULT, None),
+        }
+        assert db.best()[0]["parameters"] == {"block": 256}
+        assert db.load_binary(db.select("SELECT binary_sha FROM dispatchable")[0]["binary_sha"]) == CUBIN
+        record(db, begin(db), SLOW)
+    after = rows_of(path)
+    for table, rows in before.items():
+        kept = after[table][: len(rows)]
+        assert [row[: len(old_row)] for row, old_row in zip(kept, rows, strict=True)] == rows
+    copy = tmp_path / f"mine.sqlite.{old.stem}"
+    assert rows_of(copy) == before
+
+
+@pytest.mark.parametrize("old", OLD, ids=lambda path: path.stem)
+def test_a_migrated_database_is_declared_as_a_new_one(old: Path, tmp_path: Path) -> None:
+    shutil.copy(old, tmp_path / "old.sqlite")
+    Database(tmp_path / "old.sqlite").close()
+    Database(tmp_path / "new.sqlite", create=True).close()
+    assert declared(tmp_path / "old.sqlite") == declared(tmp_path / "new.sqlite")
+
+
+@pytest.mark.parametrize("old", OLD, ids=lambda path: path.stem)
+def test_an_old_database_is_not_read_wrongly_and_can_be_imported(old: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is of schema \d+ and this autotune reads \d+; `autotune rebuild` updates it"):
+        Database(old, mode="read")
+    before = old.read_bytes()
+    with Database(tmp_path / "new.sqlite", create=True) as db:
+        db.import_from(old)
+        assert [row["parameters"] for row in db.best()] == [{"block": 256}]
+    assert old.read_bytes() == before
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mine.sqlite"
+    shutil.copy(OLD[0], path)
+    before, tables = rows_of(path), declared(path)
+    monkeypatch.setattr("autotune.database.migrations.VIEWS", {"broken": "CREATE VIEW broken AS SELECT"})
+    with pytest.raises(sqlite3.OperationalError):
+        Database(path)
+    assert (rows_of(path), declared(path)) == (before, tables)
+    monkeypatch.undo()
+    with Database(path) as db:
+        assert len(db.best()) == 1
