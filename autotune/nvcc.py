@@ -59,7 +59,7 @@ def parse_arch(name: str) -> Arch:
 
     Raises UsageError for anything else.
     """
-    match = re.fullmatch(r"sm_([1-9][0-9]?)([0-9])([af]?)", name)
+    match = re.fullmatch(r"(?:sm|compute)_([1-9][0-9]?)([0-9])([af]?)", name)
     if not match:
         raise UsageError(f"architecture {name!r} is not like sm_90, sm_90a or sm_120; write sm_ and the compute capability without its dot")
     return Arch(int(match[1]), int(match[2]), match[3])
@@ -116,6 +116,8 @@ def compile_instances(
 ) -> Iterator[Result]:
     """Build instances with `jobs` compilers at once (one per core for 0); yields each as soon as its fate is known, in any order.
 
+    For an `arch` such as compute_75 the binary is PTX, which the driver of any GPU since then compiles when it loads it.
+
     A unit that does not compile is built again one instance at a time, so only the guilty ones fail. Raises UsageError as
     `compile_cubin` does.
     """
@@ -161,7 +163,8 @@ def _resources(said: str) -> Resources:
 
 def _unit(kernel: Version, unit: list[Configuration], dtype: str, arch: str, flags: Sequence[str]) -> list[Result]:
     try:
-        binary, log = compile_cubin(source.render(kernel, unit, dtype), arch, flags)
+        kind = "--ptx" if arch.startswith("compute_") else "--cubin"
+        binary, log = _compile(source.render(kernel, unit, dtype), arch, kind, flags)
     except CompileError as error:
         if len(unit) > 1:
             return [result for configuration in unit for result in _unit(kernel, [configuration], dtype, arch, flags)]
