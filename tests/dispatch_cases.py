@@ -1,8 +1,8 @@
 """What the dispatcher's tests start from: an H200, databases with tuned sizes and binaries in them, float64 softmax."""
 
+import sqlite3
 import zlib
 from collections.abc import Iterable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -97,19 +97,16 @@ def _instance(configuration: Configuration, shas: dict[str, str], arch: str, cod
     return Instance(configuration, "float32", arch, symbol, shas[configuration.version], "", "nvcc", code + symbol.encode(), None)
 
 
-def damage_binaries(path: Path) -> None:
-    """Replace the code of every binary, keeping the hashes: what a bad disk or a bad person does."""
-    import sqlite3
-
+def damage_binaries(path: Path, configuration: Configuration) -> None:
+    """Replace the code of a configuration's binaries, keeping the hashes: what a bad disk or a bad person does."""
     connection = sqlite3.connect(path)
     connection.execute("DROP TRIGGER binaries_are_only_added")
-    connection.execute("UPDATE binaries SET zlib = ?", (zlib.compress(b"\x7fELF something else"),))
+    connection.execute(
+        "UPDATE binaries SET zlib = ? WHERE sha IN (SELECT binary_sha FROM stored_instances WHERE version = ? AND parameters = ?)",
+        (zlib.compress(b"\x7fELF something else"), configuration.version, configuration.to_json()),
+    )
     connection.commit()
     connection.close()
-
-
-def sha_of(code: bytes) -> str:
-    return sha256(code).hexdigest()
 
 
 def softmax64(x: Array) -> Array:

@@ -109,7 +109,7 @@ def test_a_foreign_database_with_nonsense_in_its_rows_is_left_out_whole(tmp_path
 
 def test_a_damaged_binary_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = write_database(tmp_path / "db.sqlite", [(64, 128, V3)])
-    damage_binaries(path)
+    damage_binaries(path, V3)
     instances = known(path).instances
     assert instances is not None
     with pytest.raises(AutotuneError, match=r"binary of softmax_v3_.* is damaged: its hash is not"):

@@ -1,0 +1,251 @@
+"""Cases that run in a child process whose CUDA driver is the double: `python -m tests.driver_double.cases NAME DATABASE`."""
+
+import ctypes
+import os
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.dispatch import Dispatcher
+from autotune.errors import KernelError, UsageError
+from tests.dispatch_cases import V3, Array, damage_binaries, normal, softmax64
+
+CAPTURING_STREAM = 77
+
+
+class Last(ctypes.Structure):
+    """What the double remembers (`double_last` in libcuda.c)."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("launches", "loads", "allocations", "contexts_pushed", "events")),
+        *((name, ctypes.c_uint) for name in ("blocks", "threads", "shared_bytes", "cooperative")),
+        ("stream", ctypes.c_uint64),
+        ("device", ctypes.c_int),
+        ("symbol", ctypes.c_char * 200),
+    )
+
+
+LAST: Any = Last.in_dll(ctypes.CDLL("libcuda.so.1"), "double_last")
+
+
+class OnGpu:
+    """An array of some library that has the CUDA array interface, in memory that the double takes for a GPU's."""
+
+    def __init__(self, array: Array, stream: int | None = None) -> None:
+        self.array = array
+        self.stream = stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        described = dict(self.array.__array_interface__)
+        return {
+            "shape": described["shape"],
+            "strides": described["strides"],
+            "typestr": described["typestr"],
+            "data": described["data"],
+            "stream": self.stream,
+            "version": 3,
+        }
+
+
+def check(softmax: Dispatcher, x: Array, out: Array | None = None, **more: Any) -> None:
+    y = np.empty_like(x) if out is None else out
+    result = OnGpu(y)
+    assert softmax(OnGpu(x), out=result, **more) is result
+    assert np.allclose(y, softmax64(x), rtol=1e-5)
+
+
+def a_launch_is_packed_as_the_kernel_reads_it(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    wide, out = normal(64, 200), np.zeros((64, 148), np.float32)
+    check(softmax, wide[:, 4:132], out[:, 8:136])
+    assert (LAST.blocks, LAST.threads, LAST.stream, LAST.cooperative) == (64, 256, 0, 0)
+    assert LAST.symbol == b"softmax_v3_float32_block256_vector4_unroll1"
+    check(softmax, wide[:, 3:131], out[:, 8:136])
+    assert LAST.symbol == b"softmax_v2_float32_block256_unroll1", LAST.symbol
+    assert softmax.stats().hits == {"exact": 1, "safe": 1}
+
+
+def shared_memory_beyond_48_kib_is_asked_for(db: str) -> None:
+    check(Dispatcher("softmax", db=db), normal(4, 20000))
+    assert LAST.symbol.startswith(b"softmax_v4")
+    assert LAST.shared_bytes == 80000
+
+
+def threads_never_share_a_launch_s_arguments(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    failed: list[object] = []
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        try:
+            for _ in range(300):
+                check(softmax, random.normal(size=(8, 128)).astype(np.float32))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert LAST.launches == 2400
+    assert LAST.loads == softmax.stats().loads == 1
+
+
+def a_thread_without_a_context_gets_that_of_the_array(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    x, failed = normal(64, 128), []
+    check(softmax, x)
+
+    def work() -> None:
+        try:
+            check(softmax, x)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert failed == []
+
+
+def a_damaged_binary_is_passed_over_with_one_warning(db: str) -> None:
+    damage_binaries(Path(db), V3)
+    softmax = Dispatcher("softmax", db=db)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check(softmax, normal(64, 128))
+        check(softmax, normal(60, 128))
+    assert softmax.stats().hits == {"nearest": 2}
+    (warning,) = caught
+    assert "v3 block 256, vector 4, unroll 1 is passed over: binary of softmax_v3" in str(warning.message)
+
+
+def code_that_the_driver_refuses_is_passed_over(db: str) -> None:
+    os.environ["DOUBLE_REFUSED"] = "softmax_v3"
+    softmax = Dispatcher("softmax", db=db)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check(softmax, normal(64, 128))
+    assert softmax.stats().hits == {"nearest": 1}
+    assert "cuLibraryGetKernel failed with CUDA_ERROR_NOT_FOUND" in str(caught[0].message)
+
+
+def nothing_is_loaded_while_a_stream_is_captured(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    softmax.warm([(64, 128)])
+    loads = LAST.loads
+    os.environ["DOUBLE_CAPTURING"] = "1"
+    check(softmax, normal(64, 128), stream=CAPTURING_STREAM)
+    with pytest.raises(KernelError) as refused:
+        check(softmax, normal(64, 127), stream=CAPTURING_STREAM)
+    assert "the stream is being captured and no kernel that is loaded runs softmax 64x127 float32; call warm([(64, 127)])" in str(
+        refused.value
+    )
+    assert (LAST.loads, LAST.launches, softmax.stats().hits) == (loads, 1, {})
+    del os.environ["DOUBLE_CAPTURING"]
+    check(softmax, normal(64, 127), stream=CAPTURING_STREAM)
+    check(softmax, normal(64, 128), stream=CAPTURING_STREAM)
+    assert softmax.stats().hits == {"safe": 1, "exact": 1}
+
+
+def placed(device: int) -> Array:
+    """An array in a page that the double takes for memory of `device`."""
+    memory = np.zeros(16384, np.uint8)
+    start = -memory.ctypes.data % 8192 + 4096 * device
+    return memory[start : start + 4096].view(np.float32).reshape(8, 128)
+
+
+def an_array_on_another_gpu_is_computed_there_and_the_current_context_comes_back(db: str) -> None:
+    os.environ["DOUBLE_DEVICES"] = "2"
+    softmax = Dispatcher("softmax", db=db)
+    for device in (0, 1, 0, 1):
+        x, out = placed(device), placed(device)
+        x[...] = normal(8, 128)
+        check(softmax, x, out)
+        assert LAST.device == device
+    assert LAST.contexts_pushed > 0
+    assert softmax.explain(8, 128).device.name == "NVIDIA H200"
+    with pytest.raises(UsageError) as refused:
+        softmax(OnGpu(placed(0)), out=OnGpu(placed(1)))
+    assert str(refused.value) == "out is on GPU 1 and the input on GPU 0; both must be on one"
+
+
+def a_forked_process_is_told_that_cuda_is_gone(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    check(softmax, normal(64, 128))
+    child = os.fork()
+    if child == 0:
+        try:
+            check(softmax, normal(64, 128))
+        except KernelError as error:
+            os._exit(0 if "forked after the GPU was in use" in str(error) else 3)
+        os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def arrays_in_memory_of_the_cpu_are_refused(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    with pytest.raises(UsageError) as refused:
+        softmax(normal(64, 128))
+    assert str(refused.value) == "the NumPy array is in memory of the CPU; a GPU takes arrays in its own memory: copy it there first"
+
+
+def work_follows_the_stream_that_an_array_comes_from(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    x, out = OnGpu(normal(64, 128), stream=5), OnGpu(np.empty((64, 128), np.float32))
+    softmax(x, out=out)
+    assert (LAST.stream, LAST.events) == (5, 0)
+    softmax(x, out=out, stream=9)
+    assert (LAST.stream, LAST.events) == (9, 2)
+    softmax(x, out=out, stream=5)
+    assert (LAST.stream, LAST.events) == (5, 2)
+
+
+def an_array_whose_library_is_unknown_needs_an_output(db: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Dispatcher("softmax", db=db)(OnGpu(normal(64, 128)))
+    assert str(refused.value) == "no OnGpu can be made for the result; pass one as out="
+
+
+def an_array_of_pycuda_is_recognised_without_importing_it(db: str) -> None:
+    class GPUArray:
+        def __init__(self, shape: tuple[int, ...], dtype: Any, allocator: Any = None) -> None:
+            self.array = np.empty(shape, dtype)
+            self.allocator = allocator
+            self.shape, self.strides, self.dtype = self.array.shape, self.array.strides, self.array.dtype
+
+        @property
+        def gpudata(self) -> int:
+            return self.array.ctypes.data
+
+    GPUArray.__module__ = "pycuda.gpuarray"
+    x = GPUArray((2, 32, 128), np.dtype(np.float32))
+    x.array[...] = normal(2, 32, 128)
+    y = Dispatcher("softmax", db=db)(x, stream=3)
+    assert isinstance(y, GPUArray)
+    assert np.allclose(y.array, softmax64(x.array), rtol=1e-5)
+    assert (LAST.stream, LAST.blocks, "pycuda" in sys.modules) == (3, 64, False)
+
+
+def without_a_gpu_the_error_says_what_to_do(db: str) -> None:
+    os.environ["DOUBLE_BROKEN"] = "1"
+    with pytest.raises(UsageError) as refused:
+        Dispatcher("softmax", db=db)
+    assert "the CUDA driver does not start" in str(refused.value)
+    assert "use device='emulator' on a machine without a GPU" in str(refused.value)
+
+
+def main(name: str, database: str) -> None:
+    globals()[name](database)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
