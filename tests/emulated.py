@@ -1,0 +1,81 @@
+"""Runs instances of softmax in the emulator, for the tests of its kernels."""
+
+from functools import lru_cache
+from itertools import groupby
+
+import numpy as np
+
+from autotune import catalogue, source
+from autotune.backends.emulation import build
+from autotune.backends.emulation.run import Launch, Library
+from autotune.check import compare, numpy_dtype
+from autotune.configuration import Configuration
+from autotune.device import EMULATOR
+from autotune.problem import Problem
+
+SOFTMAX = catalogue.load("softmax")
+UNIT = 15  # instances in one library
+
+
+def units():
+    """Every configuration, in the groups that share a library."""
+    groups = []
+    for _, group in groupby(SOFTMAX.configurations(), key=lambda c: c.version):
+        group = tuple(group)
+        groups += [group[i : i + UNIT] for i in range(0, len(group), UNIT)]
+    return groups
+
+
+@lru_cache(maxsize=None)
+def library(configurations, dtype="float32"):
+    version = SOFTMAX.version(configurations[0].version)
+    return Library(build.library(source.render(version, configurations, dtype)))
+
+
+def launch_of(configuration, problem, output, input, seed=0):
+    version = SOFTMAX.version(configuration.version)
+    plan = version.launch(configuration, problem, EMULATOR)
+    return Launch(
+        symbol=source.symbol(version, configuration, problem.dtype),
+        arguments=(output, input, problem.rows, problem.cols, problem.output_stride, problem.input_stride, None),
+        blocks=plan.blocks,
+        threads=version.bounds(configuration).threads,
+        shared_bytes=plan.shared_bytes,
+        seed=seed,
+    )
+
+
+def matrix(rows, cols, stride=0, dtype="float32", offset=0, fill=np.nan):
+    """A matrix of `rows` x `cols` whose rows lie `stride` elements apart and start `offset` elements past a multiple of 16 bytes.
+
+    Its base holds `fill` between the rows as well.
+    """
+    kind, stride = numpy_dtype(dtype), stride or cols
+    count = max(rows - 1, 0) * stride + cols
+    raw = np.empty(count * kind.itemsize + offset * kind.itemsize + 16, np.uint8)
+    start = -raw.ctypes.data % 16 + offset * kind.itemsize
+    flat = raw[start : start + count * kind.itemsize].view(kind)
+    flat[:] = fill
+    return np.lib.stride_tricks.as_strided(flat, (rows, cols), (stride * kind.itemsize, kind.itemsize))
+
+
+def softmax(configuration, x, problem, *, seed=0, group=None, output=None):
+    """What `configuration` computes of `x`, whose layout `problem` describes."""
+    y = matrix(problem.rows, problem.cols, problem.output_stride, problem.dtype) if output is None else output
+    library(group or (configuration,), problem.dtype).launch(launch_of(configuration, problem, y, x, seed))
+    return y
+
+
+def wrong(configuration, x, problem, **how):
+    """Says what is wrong with what `configuration` computes of `x`; "" when nothing is."""
+    reference = SOFTMAX.reference(x.astype(np.float64))
+    comparison = compare(softmax(configuration, x, problem, **how), reference, SOFTMAX.tolerances[problem.dtype])
+    return "" if comparison else f"{configuration} at {problem.size}: {comparison}"
+
+
+def runs(configuration, problem):
+    return bool(SOFTMAX.applicable(configuration, problem, EMULATOR))
+
+
+def configuration(version, **parameters):
+    return Configuration.of(version, **parameters)
