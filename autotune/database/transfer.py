@@ -119,7 +119,7 @@ class Transfer(Connection):
         return manifest
 
     def _copy_to(self, path: Path) -> None:
-        found = self.select("PRAGMA quick_check(1)")[0]["quick_check"]
+        found = " ".join(self.select("PRAGMA quick_check(1)")[0]["quick_check"].split())
         if found != "ok":
             raise UsageError(f"database {self.path} is damaged ({found}); nothing was imported")
         with self._explained(), closing(sqlite3.connect(path)) as copy:
