@@ -19,6 +19,7 @@ from autotune.problem import Problem
 
 KERNELS = ("autotune_fill", "autotune_compare", "autotune_flush", "softmax_reference")
 BLOCKS, THREADS = 2, 64
+WARPS = BLOCKS * THREADS // 32
 GUARD = 64
 ROWS, COLS, STRIDE = 5, 37, 40
 
@@ -60,7 +61,7 @@ def test_inputs_depend_on_the_seed_and_on_nothing_else() -> None:
 
 @pytest.mark.parametrize("dtype", ELEMENTS)
 def test_a_changed_input_is_noticed(dtype: str) -> None:
-    matrix, counts = filled(dtype, seed=3), np.full(BLOCKS * THREADS, -1, np.int64)
+    matrix, counts = filled(dtype, seed=3), np.full(WARPS, -1, np.int64)
     launch(dtype, "autotune_fill", matrix, ROWS, COLS, STRIDE, np.uint64(3), counts)
     assert counts.sum() == 0
     matrix[4, 36] += 1
@@ -85,7 +86,7 @@ class Output:
 
     def compare(self) -> tuple[int, int, int, float]:
         """Wrong elements, index of the first, elements written outside the matrix, largest error."""
-        found = np.zeros(BLOCKS * THREADS, MISTAKES)
+        found = np.zeros(WARPS, MISTAKES)
         sizes = (ROWS, COLS, STRIDE, GUARD)
         tolerance = (np.float64(self.tolerance.relative), np.float64(self.tolerance.absolute))
         launch(self.dtype, "autotune_compare", found, self.memory[GUARD:], self.reference, *sizes, *tolerance)

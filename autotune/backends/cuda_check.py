@@ -40,8 +40,8 @@ class Judge:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._threads = setup.support.threads
-        self._mistakes = setup.allocate(self._threads * MISTAKES.itemsize)
+        self._warps = setup.support.warps
+        self._mistakes = setup.allocate(self._warps * MISTAKES.itemsize)
         self._tolerance = setup.operation.tolerances[setup.problem.dtype]
 
     def judge(self, group: Group, what: str) -> float:
@@ -51,7 +51,7 @@ class Judge:
         sizes = (group.rows, problem.cols, problem.output_stride, GUARD_ELEMENTS)
         arguments = COMPARE.pack(self._mistakes, group.output, group.reference, *sizes, tolerance.relative, tolerance.absolute)
         setup.support.launch("autotune_compare", arguments, setup.stream)
-        found = setup.download(self._mistakes, self._threads, MISTAKES)
+        found = setup.download(self._mistakes, self._warps, MISTAKES)
         wrong, strayed = int(found["wrong"].sum()), int(found["strayed"].sum())
         if wrong:
             first = int(found["first"][found["wrong"] > 0].min())
@@ -74,7 +74,7 @@ class Judge:
     def input_unchanged(self) -> bool:
         """Whether the first pair's input still is what it was filled with."""
         self._setup.count_changed(0, self._mistakes)
-        return not self._setup.download(self._mistakes, self._threads, np.int64).any()
+        return not self._setup.download(self._mistakes, self._warps, np.int64).any()
 
 
 class Checker:

@@ -31,9 +31,9 @@ class Support:
         self.blocks = BLOCKS_PER_SM * device.sm_count
 
     @property
-    def threads(self) -> int:
-        """The threads of a whole grid."""
-        return self.blocks * THREADS
+    def warps(self) -> int:
+        """The warps of a whole grid."""
+        return self.blocks * THREADS // 32
 
     def launch(self, symbol: str, arguments: bytes, stream: Any, blocks: int | None = None) -> None:
         function = self._loader.function(self._binary, symbol)
@@ -99,7 +99,7 @@ class Setup:
         self._fill(pair, counts=0)
 
     def count_changed(self, pair: int, counts: int) -> None:
-        """Have each thread of a support grid count, at address `counts`, the elements of the pair's input that `fill` did not write."""
+        """Have each warp of a support grid count, at address `counts`, the elements of the pair's input that `fill` did not write."""
         self._fill(pair, counts)
 
     def _fill(self, pair: int, counts: int) -> None:

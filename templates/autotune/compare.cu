@@ -3,7 +3,7 @@
 // Before the launch under test every byte of the output, of the gaps between its rows and of a guard zone on both sides was set to
 // 0xff. That is a NaN of every element type that no arithmetic produces, so an element that still has it was never written.
 
-struct AutotuneMistakes {
+struct AutotuneMistakes {  // of one warp
     long long wrong;      // elements outside the tolerance, or never written
     long long first;      // index of the first of them as row * cols + column, -1 for none
     long long strayed;    // elements outside the matrix that were written
@@ -39,5 +39,12 @@ extern "C" __global__ void autotune_compare(AutotuneMistakes* mistakes, const EL
             mine.wrong += 1;
         }
     }
-    mistakes[thread] = mine;
+    for (int offset = 16; offset > 0; offset /= 2) {
+        mine.wrong += __shfl_xor_sync(0xffffffffu, mine.wrong, offset);
+        mine.strayed += __shfl_xor_sync(0xffffffffu, mine.strayed, offset);
+        mine.max_error = fmax(mine.max_error, __shfl_xor_sync(0xffffffffu, mine.max_error, offset));
+        long long first = __shfl_xor_sync(0xffffffffu, mine.first, offset);
+        if (mine.first < 0 || (first >= 0 && first < mine.first)) mine.first = first;
+    }
+    if (threadIdx.x % 32 == 0) mistakes[thread / 32] = mine;
 }

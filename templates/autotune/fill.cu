@@ -16,7 +16,7 @@ __device__ inline ELEMENT autotune_value(unsigned long long seed, unsigned long 
     return static_cast<ELEMENT>(3.0f * sqrtf(-2.0f * logf(radius_from)) * cosf(6.2831853f * turn));
 }
 
-// Writes the input or, with `counts`, adds up how many elements are not what it wrote: one count per thread of the grid. One kernel does
+// Writes the input or, with `counts`, adds up how many elements are not what it wrote: one count per warp of the grid. One kernel does
 // both, so that both evaluate the very same instructions.
 extern "C" __global__ void autotune_fill(ELEMENT* matrix, long long rows, long long cols, long long stride, unsigned long long seed,
                                          long long* counts) {
@@ -32,5 +32,6 @@ extern "C" __global__ void autotune_fill(ELEMENT* matrix, long long rows, long l
             changed += !(static_cast<float>(*place) == static_cast<float>(value));
         }
     }
-    if (counts != nullptr) counts[thread] = changed;
+    for (int offset = 16; offset > 0; offset /= 2) changed += __shfl_xor_sync(0xffffffffu, changed, offset);
+    if (counts != nullptr && threadIdx.x % 32 == 0) counts[thread / 32] = changed;
 }
