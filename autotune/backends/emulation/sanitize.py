@@ -26,7 +26,8 @@ from autotune.errors import KernelError
 
 _LIBRARIES = {"thread": "libtsan.so", "address": "libasan.so"}
 _OPTIONS = {
-    "thread": "exitcode=0:history_size=4:ignore_noninstrumented_modules=1",  # Python and the runtime are not instrumented
+    # Python and the runtime are not instrumented; and the next launch may find another race at the same address.
+    "thread": "exitcode=0:history_size=4:ignore_noninstrumented_modules=1:suppress_equal_addresses=0",
     "address": "exitcode=0:detect_leaks=0",
 }
 _HEADLINE = re.compile(r"(?:WARNING|ERROR): (?:Thread|Address)Sanitizer: ([a-z-]+(?: [a-z]+)*)")
@@ -37,7 +38,7 @@ _PLACE = re.compile(r"^(\S+):(\d+): ")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of a template, as its `#line` directives name it."""
+    """A line of a template, as its `#line` directives name it. (To a file that is named without a folder, debug information adds one.)"""
 
     file: str
     line: int
