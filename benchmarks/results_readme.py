@@ -1,0 +1,142 @@
+"""Write results/README.md from the databases beside it: `python benchmarks/results_readme.py` (CI checks that it is up to date)."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import click
+
+from autotune.cli.output import parameters, percent
+from autotune.database import Database, shipped_databases
+from autotune.database.connection import Row
+
+# What a device's memory can move at most, by its vendor's data sheet, in GB/s.
+PEAK_GB_PER_S = {"NVIDIA H200": 4800}
+
+# The share of an A100's peak that the article gives for its versions at 4096x4096 float32.
+ARTICLE = {"v0": 0.05, "v1": 0.35, "v2": 0.52, "v3": 0.65, "v4": 0.75}
+
+HEAD = """\
+# Measured results
+
+Each `*.sqlite` here is a read-only export of a tuning database: every trial with its samples, clocks, driver, compiler and protocol,
+the best configuration of each problem, and the compiled kernels of those. Read one with `autotune inspect … --db FILE`, `sqlite3` or
+Datasette. On a machine with the same GPU the dispatcher uses them before anyone has tuned; without a GPU `autotune sweep` replays them.
+
+This page is written by `python benchmarks/results_readme.py`. Times are device times per launch by the cold protocol, in microseconds;
+"of copy" is the time of a device-to-device copy of the same bytes by the same protocol over the kernel's time.
+"""
+
+
+def page(databases: list[Path]) -> str:
+    """The whole of results/README.md."""
+    return HEAD + "".join(_database(path) for path in databases)
+
+
+def _database(path: Path) -> str:
+    with Database(path, mode="read") as database:
+        devices = [row["device"] for row in database.devices() if row["problems"]]
+        return "".join(_device(database, path, device) for device in devices)
+
+
+def _device(database: Database, path: Path, device: str) -> str:
+    best = database.best(device=device)
+    runs = database.select(
+        "SELECT e.driver, e.cuda, e.compiler, e.pycuda, e.package, date(min(u.started)) AS first, date(max(u.started)) AS last, "
+        "q.name AS protocol, q.rule, q.description FROM runs u JOIN environments e ON e.id = u.environment "
+        "JOIN protocols q ON q.id = u.protocol JOIN devices d ON d.id = u.device WHERE d.name = ? GROUP BY e.id, q.id",
+        (device,),
+    )
+    how = "\n".join(_environment(row) for row in runs)
+    trials = sum(row["trials"] for row in best)
+    return (
+        f"\n## {device}: `{path.name}`\n\n{len(best)} problems, {trials} configurations tried.\n{how}\n\n"
+        "Made, and made again whole, by `python benchmarks/record_device.py --work work.sqlite --out FILE`, which goes on from `--work`.\n"
+        + _article(database, best, device)
+        + _sizes(best)
+    )
+
+
+def _environment(row: Row) -> str:
+    dates = row["first"] if row["first"] == row["last"] else f"{row['first']} to {row['last']}"
+    return (
+        f"Measured {dates} with driver {row['driver']}, CUDA {row['cuda']}, {row['compiler']}, PyCUDA {row['pycuda']}, "
+        f"autotune {row['package']}; protocol {row['protocol']}, rule {row['rule']}: {row['description']}."
+    )
+
+
+def _article(database: Database, best: list[Row], device: str) -> str:
+    size = {"rows": 4096, "cols": 4096, "dtype": "float32", "device": device}
+    winner = next((row for row in best if (row["rows"], row["cols"], row["dtype"]) == (4096, 4096, "float32")), None)
+    if winner is None:
+        return ""
+    peak = PEAK_GB_PER_S[device]
+    per_version = {row["version"]: row for row in database.best_per_version("softmax", **size)}
+    lines = [
+        "\n### Softmax at 4096x4096 float32, the article's case\n\n"
+        f"The best configuration of each version; the peak is {peak / 1000:g} TB/s.\n",
+        "| version | best configuration | time us | of copy | of peak | the article, of an A100's peak |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for name in sorted(per_version, key=lambda v: int(v[1:])):
+        row = per_version[name]
+        claimed = f"{100 * ARTICLE[name]:.0f} %" if name in ARTICLE else ""
+        lines.append(
+            f"| {name} | {parameters(row['parameters'])} | {row['time_us']:.2f} | {percent(winner['copy_us'] / row['time_us'])} "
+            f"| {percent(row['gb_per_s'] / peak)} | {claimed} |"
+        )
+    return "\n".join([*lines, "", _order({v: row["time_us"] for v, row in per_version.items() if v in ARTICLE}), ""])
+
+
+def _order(times_us: dict[str, float]) -> str:
+    """Whether each version is faster than the one before it, as the article has it."""
+    names = sorted(times_us, key=lambda v: int(v[1:]))
+    steps = []
+    for before, after in pairwise(names):
+        gain = times_us[before] / times_us[after] - 1
+        steps.append(f"{after} is {_compared(gain)} {before}")
+    holds = all(times_us[b] / times_us[a] - 1 >= 0.005 for b, a in pairwise(names))
+    return f"The article's order of versions {'holds' if holds else 'does not hold in full'} on this GPU: {', '.join(steps)}."
+
+
+def _compared(gain: float) -> str:
+    if abs(gain) < 0.005:
+        return "as fast as"
+    if gain > 1:
+        return f"{1 + gain:.1f} times as fast as"
+    return f"{percent(gain)} faster than" if gain > 0 else f"{percent(-gain)} slower than"
+
+
+def _sizes(best: list[Row]) -> str:
+    lines = [
+        "\n### Every tuned problem\n",
+        "| problem | best configuration | time us | +- | of copy | runner-up |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    for row in best:
+        half = (row["ci_high_us"] - row["ci_low_us"]) / 2 / row["time_us"]
+        share = percent(row["fraction_of_copy"]) if row["fraction_of_copy"] else ""
+        following = row["runner_up"]
+        gap = f"{following['version']} {parameters(following['parameters'])}, " if following else ""
+        behind = (percent(row["gap"]) + " behind" if row["beyond_noise"] else "within noise") if following else ""
+        lines.append(
+            f"| {row['rows']}x{row['cols']} {row['dtype']} | {row['version']} {parameters(row['parameters'])} | {row['time_us']:.2f} "
+            f"| {percent(half)} | {share} | {gap}{behind} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Only say whether the page is up to date; exit status 1 when it is not.")
+def main(check: bool) -> None:
+    """Write results/README.md."""
+    databases = shipped_databases()
+    target = databases[0].parent / "README.md"
+    text = page(databases)
+    if check and target.read_text(encoding="utf-8") != text:
+        raise SystemExit(f"{target} is not what the databases say; run python benchmarks/results_readme.py")
+    if not check:
+        target.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

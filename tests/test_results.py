@@ -1,0 +1,63 @@
+"""What is shipped in results/ is whole, was measured by what is here, and is what its page says."""
+
+from pathlib import Path
+
+import pytest
+
+from autotune.backends.recorded import RecordedBackend
+from autotune.catalogue import load, shipped
+from autotune.database import Database, shipped_databases
+from benchmarks.results_readme import page
+
+SOFTMAX = load("softmax")
+
+
+@pytest.fixture(params=shipped_databases(), ids=lambda path: path.stem)
+def path(request: pytest.FixtureRequest) -> Path:
+    return Path(request.param)
+
+
+def test_something_is_shipped() -> None:
+    assert [path.name for path in shipped_databases()] == ["nvidia-h200.sqlite"]
+
+
+def test_the_page_is_what_the_databases_say() -> None:
+    assert (shipped("results") / "README.md").read_text(encoding="utf-8") == page(shipped_databases())
+
+
+def test_every_problem_is_confirmed_with_samples_clock_and_provenance(path: Path) -> None:
+    with Database(path, mode="read") as database:
+        best = database.best()
+        assert best
+        assert {row["state"] for row in best} == {"confirmed"}
+        facts = database.select(
+            "SELECT e.driver, e.compiler, e.pycuda, q.description FROM runs u JOIN environments e ON e.id = u.environment "
+            "JOIN protocols q ON q.id = u.protocol"
+        )
+        assert all(all(row.values()) for row in facts)
+        assert database.select("SELECT count(*) AS n FROM rounds WHERE sm_clock_mhz IS NULL OR samples_us = '[]'") == [{"n": 0}]
+
+
+def test_every_best_has_a_compiled_kernel_whose_bytes_are_intact(path: Path) -> None:
+    with Database(path, mode="read") as database:
+        (count,) = database.select("SELECT count(*) AS n FROM best")
+        rows = database.select("SELECT DISTINCT binary_sha FROM dispatchable")
+        (dispatchable,) = database.select("SELECT count(*) AS n FROM dispatchable")
+        assert dispatchable == count
+        assert all(database.load_binary(row["binary_sha"]) for row in rows)
+
+
+def test_the_safe_kernel_is_there_for_any_gpu(path: Path) -> None:
+    with Database(path, mode="read") as database:
+        rows = database.select("SELECT version, parameters, dtype, arch, kind FROM stored_instances WHERE kind = 'ptx'")
+    safe = SOFTMAX.safe
+    assert {(row["version"], row["parameters"], row["arch"]) for row in rows} == {(safe.version, safe.to_json(), "compute_75")}
+    assert {row["dtype"] for row in rows} == set(SOFTMAX.version(safe.version).dtypes)
+
+
+def test_every_recorded_configuration_still_exists(path: Path) -> None:
+    backend = RecordedBackend(path)
+    existing = set(SOFTMAX.configurations())
+    for problem in backend.problems("softmax"):
+        assert backend.known(problem) <= existing
+    backend.close()
