@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -66,9 +67,14 @@ def parse_arch(name: str) -> Arch:
 
 
 def find() -> str:
-    """The path of nvcc: the first on PATH, else that of $CUDA_HOME. Raises UsageError when there is none."""
+    """The path of nvcc: the first on PATH, else that of $CUDA_HOME, else that of NVIDIA's wheels in this Python.
+
+    Raises UsageError when there is none.
+    """
     home = os.environ.get("CUDA_HOME")
-    path = shutil.which("nvcc") or (shutil.which("nvcc", path=str(Path(home) / "bin")) if home else None)
+    folders = [Path(home) / "bin"] if home else []
+    folders += sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/cu*/bin"), reverse=True)
+    path = shutil.which("nvcc") or shutil.which("nvcc", path=os.pathsep.join(map(str, folders)))
     if path is None:
         raise UsageError("nvcc is neither on PATH nor in $CUDA_HOME/bin; install the CUDA toolkit, or set CUDA_HOME to where it is")
     return path
