@@ -62,7 +62,7 @@ __global__ void copied(uint4* out, const uint4* in) {
     SHARED_ARRAY(uint4, s, 64);
     copy_async_16(&s[threadIdx.x], &in[threadIdx.x]);  // COPY
     copy_async_commit();
-    copy_async_wait<0>();
+    copy_async_wait<0>();  // LANDED
     if (barrier) __syncthreads();
     out[threadIdx.x] = s[threadIdx.x ^ 33];  // COPIED
 }
@@ -143,7 +143,7 @@ RACES = {
         {"PARTIAL", "GATHERED"},
     ),
     "cluster<false>": (launch("cluster_unreleased", np.zeros(128, np.float32), blocks=2, cluster=2), {"STORE", "GOT"}),
-    "copied<false>": (launch("copied_without_barrier", words(256), words(256)), {"COPY", "COPIED"}),
+    "copied<false>": (launch("copied_without_barrier", words(256), words(256)), {"COPY", "LANDED", "COPIED"}),
 }
 
 

@@ -27,7 +27,7 @@ class Matrix:
         start = GUARD_BYTES + (alignment if alignment < 16 else 0)
         try:
             memory = mmap.mmap(-1, start + extent + GUARD_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise MemoryError(f"{extent} bytes of memory could not be mapped") from error
         self.values: Array = np.ndarray((rows, cols), dtype, memory, start, (pitch, dtype.itemsize))
         self.bits: Array = self.values.view(_BITS[dtype.itemsize])

@@ -1,0 +1,214 @@
+"""The emulator as a backend: what a sweep gets from it for right kernels and for every kind of wrong one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune import catalogue
+from autotune.backends import Backend
+from autotune.backends.emulator import EmulatorBackend
+from autotune.configuration import Configuration
+from autotune.device import EMULATOR
+from autotune.operation import Operation
+from autotune.problem import Problem
+from autotune.trial import Failure, Instance, Outcome
+
+OPERATION = '''
+"""Twice the input."""
+from autotune.operation import Tolerance
+TOLERANCES = {name: Tolerance(0, 0) for name in ("float32", "float16", "bfloat16")}
+SAFE = ("v0", {"bug": 0})
+def reference(x):
+    return 2 * x
+def bytes_moved(problem):
+    return 2 * problem.rows * problem.bytes_per_row
+'''
+VERSION = '''
+"""One block per row, and the mistake that the parameter names."""
+from autotune.definition import Bounds, Launch, all_of
+TEMPLATE = "v0.cu"
+PARAMETERS = {"bug": tuple(range(12))}
+DTYPES = ("float32", "float16", "bfloat16")
+IN_PLACE = True
+def bounds(configuration):
+    return Bounds(threads=64)
+def applicable(configuration, problem, device):
+    return all_of()
+def launch(configuration, problem, device):
+    return Launch(blocks=problem.rows, workspace_bytes=64)
+'''
+TEMPLATE = """
+template <class Element, int bug>
+__device__ void twice_v0(Element* output, const Element* input, long long rows, long long cols, long long output_stride,
+                         long long input_stride, void* workspace) {
+    SHARED_ARRAY(float, from_last, 1);
+    const Element* x = input + blockIdx.x * input_stride;
+    Element* y = output + blockIdx.x * output_stride;
+    for (long long i = threadIdx.x; i < cols; i += blockDim.x) y[i] = Element(2.0f * float(x[i]));
+    long long last = cols - 1;
+    if (threadIdx.x != last % 64) return;
+    if constexpr (bug == 1) y[last] = Element(float(y[last]) + 1.0f);
+    if constexpr (bug == 2) y[cols] = Element(1.0f);
+    if constexpr (bug == 3) if (blockIdx.x == 0) y[-1] = Element(1.0f);
+    if constexpr (bug == 4) const_cast<Element*>(x)[last] = Element(1.0f);
+    if constexpr (bug == 5) { __syncthreads(); __shfl_xor_sync(0xffffffffu, 1, 1); spin_until([] { return false; }); }
+    if constexpr (bug == 6) *reinterpret_cast<volatile int*>(16) = 1;
+    if constexpr (bug == 7) for (volatile bool forever = true; forever;) {}
+    if constexpr (bug == 8) *reinterpret_cast<float4*>(workspace) = *reinterpret_cast<const float4*>(x + 1);
+    static_assert(bug != 9, "bug 9 does not compile");
+    if constexpr (bug == 10) {  // right only if the row before was computed first
+        auto* next = static_cast<unsigned*>(workspace);
+        if (*next != blockIdx.x) y[last] = Element(0.0f);
+        *next = (*next + 1) % gridDim.x;
+    }
+    if constexpr (bug == 11) if (atomicInc(static_cast<unsigned*>(workspace), gridDim.x - 1) >= gridDim.x) y[last] = Element(0.0f);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> Operation:
+    folder = tmp_path_factory.mktemp("kernels") / "twice"
+    folder.mkdir()
+    for name, text in (("operation.py", OPERATION), ("v0.py", VERSION), ("v0.cu", TEMPLATE)):
+        (folder / name).write_text(text)
+    return catalogue.load("twice", folder.parent)
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[EmulatorBackend]:
+    backend = EmulatorBackend(jobs=2, hang_timeout_s=1.5)
+    yield backend
+    backend.close()
+
+
+def compiled(backend: EmulatorBackend, operation: Operation, dtype: str, *bugs: int) -> list[Instance]:
+    version = operation.version("v0")
+    fates = dict(backend.compile(version, [Configuration.of("v0", bug=bug) for bug in bugs], dtype))
+    instances = [fates[Configuration.of("v0", bug=bug)] for bug in bugs]
+    assert all(isinstance(instance, Instance) for instance in instances)
+    return [instance for instance in instances if isinstance(instance, Instance)]
+
+
+@pytest.fixture(scope="module")
+def instances(backend: EmulatorBackend, twice: Operation) -> dict[int, Instance]:
+    bugs = [bug for bug in range(12) if bug != 9]
+    return dict(zip(bugs, compiled(backend, twice, "float32", *bugs), strict=True))
+
+
+def test_it_is_a_backend_that_never_stands_for_a_gpu(backend: EmulatorBackend) -> None:
+    declared: Backend = backend
+    assert declared.device == EMULATOR
+    assert declared.timing.name == "cpu"
+    assert not declared.replayed
+    assert declared.known(Problem("twice", 4, 4)) is None
+    assert "g++" in declared.environment.compiler
+
+
+def test_a_right_kernel_is_checked_and_timed(backend: EmulatorBackend, twice: Operation, instances: dict[int, Instance]) -> None:
+    with backend.open(twice, Problem("twice", 20, 100)) as bench:
+        check = bench.check(instances[0])
+        assert check.max_error == 0
+        assert check.first_us > 0
+        taken = bench.sample(instances[0], "screen", 3)
+        assert len(taken.samples_us) == 3
+        assert min(taken.samples_us) > 0
+        assert (taken.kind, taken.launches_per_sample, bench.copy_us) == ("screen", 1, None)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem("twice", 5, 33, input_stride=35, output_stride=40, input_alignment=4, output_alignment=8),
+        Problem("twice", 5, 33, in_place=True),
+        Problem("twice", 3, 10, input_stride=(1 << 30) + 3, output_stride=(1 << 31) + 1),
+        Problem("twice", 1, 1),
+        Problem("twice", 0, 5),
+        Problem("twice", 5, 0),
+    ],
+    ids=["strides and alignments", "in place", "offsets beyond 2^31", "one element", "no rows", "no columns"],
+)
+def test_every_layout_can_be_checked(backend: EmulatorBackend, twice: Operation, instances: dict[int, Instance], problem: Problem) -> None:
+    with backend.open(twice, problem) as bench:
+        assert bench.check(instances[0]).max_error == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bit_elements_can_be_checked(backend: EmulatorBackend, twice: Operation, dtype: str) -> None:
+    right, wrong = compiled(backend, twice, dtype, 0, 1)
+    with backend.open(twice, Problem("twice", 9, 50, dtype)) as bench:
+        assert bench.check(right).max_error == 0
+        with pytest.raises(Failure, match="wrong, first row 0, column 49"):
+            bench.check(wrong)
+
+
+@pytest.mark.parametrize(
+    ("bug", "outcome", "message"),
+    [
+        (1, Outcome.WRONG_RESULT, r"in schedule 0, \d+ elements are wrong, first row 0, column 32: .* is right"),
+        (2, Outcome.WRONG_RESULT, "wrote before, after or between the rows"),
+        (3, Outcome.WRONG_RESULT, "wrote before, after or between the rows"),
+        (4, Outcome.WRONG_RESULT, "changed its input"),
+        (5, Outcome.TIMEOUT, "block 0 hangs: of its 1 running threads 1 wait at a condition"),
+        (6, Outcome.CRASHED, "SIGSEGV"),
+        (7, Outcome.TIMEOUT, r"no answer within \d"),
+        (8, Outcome.LAUNCH_ERROR, r"/v0.cu:\d+: misaligned access: .* 16-byte alignment"),
+        (10, Outcome.WRONG_RESULT, "in schedule 1, "),
+    ],
+)
+def test_a_wrong_kernel_is_an_outcome_and_the_bench_stays_usable(
+    backend: EmulatorBackend, twice: Operation, instances: dict[int, Instance], bug: int, outcome: Outcome, message: str
+) -> None:
+    with backend.open(twice, Problem("twice", 9, 33, output_stride=36)) as bench:
+        with pytest.raises(Failure, match=message) as failure:
+            bench.check(instances[bug])
+        assert failure.value.outcome == outcome
+        assert bench.check(instances[0]).max_error == 0
+
+
+def test_an_output_that_was_never_written_is_wrong_even_where_nan_is_right(backend: EmulatorBackend, tmp_path: Path) -> None:
+    folder = tmp_path / "nothing"
+    folder.mkdir()
+    (folder / "operation.py").write_text(OPERATION.replace("2 * x", "x * float('nan')"))
+    (folder / "v0.py").write_text(VERSION)
+    (folder / "v0.cu").write_text(
+        "template <class Element, int bug> void nothing_v0(Element*, const Element*, long long, long long, long long, long long, void*) {}"
+    )
+    operation = catalogue.load("nothing", tmp_path)
+    (instance,) = compiled(backend, operation, "float32", 0)
+    with backend.open(operation, Problem("nothing", 2, 3)) as bench, pytest.raises(Failure, match="6 elements were not written"):
+        bench.check(instance)
+
+
+def test_a_workspace_is_zeroed_once(backend: EmulatorBackend, twice: Operation, instances: dict[int, Instance]) -> None:
+    with backend.open(twice, Problem("twice", 9, 33)) as bench:
+        assert bench.check(instances[11]).max_error == 0
+
+
+def test_two_problems_may_be_open_when_a_kernel_brings_the_child_down(
+    backend: EmulatorBackend, twice: Operation, instances: dict[int, Instance]
+) -> None:
+    with backend.open(twice, Problem("twice", 4, 10)) as one, backend.open(twice, Problem("twice", 4, 11)) as two:
+        with pytest.raises(Failure):
+            one.check(instances[6])
+        assert two.check(instances[0]).max_error == 0
+        assert one.check(instances[0]).max_error == 0
+
+
+def test_an_instance_that_does_not_compile_fails_alone(backend: EmulatorBackend, twice: Operation) -> None:
+    version = twice.version("v0")
+    fates = {c["bug"]: fate for c, fate in backend.compile(version, version.configurations(), "float32")}
+    assert len(fates) == 12
+    failed = fates.pop(9)
+    assert isinstance(failed, Failure)
+    assert failed.outcome == Outcome.COMPILE_ERROR
+    assert "bug 9 does not compile" in failed.message
+    assert all(isinstance(fate, Instance) for fate in fates.values())
+
+
+def test_a_problem_that_does_not_fit_is_out_of_memory(backend: EmulatorBackend, twice: Operation) -> None:
+    huge = Problem("twice", 1 << 20, 8, input_stride=1 << 50)
+    with pytest.raises(Failure) as failure, backend.open(twice, huge):
+        pass
+    assert failure.value.outcome == Outcome.OUT_OF_MEMORY
