@@ -105,7 +105,7 @@ TABLES = (
     Table(
         "rounds",
         ("trial", "number"),
-        _columns("kind median_us samples_us launches_per_sample sm_clock_mhz throttled taken_at"),
+        _columns("kind median_us time_us samples_us launches_per_sample sm_clock_mhz throttled taken_at"),
         {"trial": "trials"},
     ),
     Table("copies", ("run", "number"), ("problem", "copy_us", "taken_at"), {"run": "runs", "problem": "problems"}),

@@ -157,14 +157,16 @@ def _next_number(connection: sqlite3.Connection, table: str, run_id: int) -> int
 
 
 def _add_rounds(connection: sqlite3.Connection, trial: int, rounds: Iterable[Round]) -> None:
-    number = connection.execute("SELECT coalesce(max(number), 0) FROM rounds WHERE trial = ?", (trial,)).fetchone()[0]
-    for taken in rounds:
-        number += 1
+    earlier = connection.execute("SELECT kind, median_us FROM rounds WHERE trial = ?", (trial,)).fetchall()
+    for number, taken in enumerate(rounds, start=len(earlier) + 1):
+        median_us = statistics.median(taken.samples_us)
+        earlier.append((taken.kind, median_us))
         values = {
             "trial": trial,
             "number": number,
             "kind": taken.kind,
-            "median_us": statistics.median(taken.samples_us),
+            "median_us": median_us,
+            "time_us": statistics.median(us for kind, us in earlier if kind == taken.kind),
             "samples_us": json.dumps(taken.samples_us),
             "launches_per_sample": taken.launches_per_sample,
             "sm_clock_mhz": taken.sm_clock_mhz,

@@ -7,7 +7,7 @@ Trials, rounds, endings and copies are only ever added; `best` can be rebuilt fr
 """
 
 APPLICATION_ID = 0x4154554E  # "ATUN": PRAGMA application_id of our files, so that `file` and we can tell them from others
-SCHEMA = 2  # the number of steps in `autotune.database.migrations`; a file that says more comes from a newer autotune
+SCHEMA = 3  # the number of steps in `autotune.database.migrations`; a file that says more comes from a newer autotune
 
 _NOW = "TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))"
 
@@ -260,10 +260,11 @@ CREATE TABLE blocked (
 CREATE UNIQUE INDEX blocked_once ON blocked (device, configuration, dtype, template, ifnull(problem, 0));
 """
 
-# What was measured stays as it was measured: rows may be pruned away, never edited.
-APPEND_ONLY = "".join(
-    f"CREATE TRIGGER {table}_are_only_added BEFORE UPDATE ON {table} BEGIN SELECT RAISE(ABORT, '{table} are never changed'); END;\n"
-    for table in ("trials", "rounds", "endings", "copies", "binaries")
-)
 
+def only_added(table: str) -> str:
+    """The trigger that keeps what was measured as it was measured: rows may be pruned away, never edited."""
+    return f"CREATE TRIGGER {table}_are_only_added BEFORE UPDATE ON {table} BEGIN SELECT RAISE(ABORT, '{table} are never changed'); END"
+
+
+APPEND_ONLY = "".join(f"{only_added(table)};\n" for table in ("trials", "rounds", "endings", "copies", "binaries"))
 TABLES = HARDWARE + KERNELS + MEASUREMENTS + DECISIONS + APPEND_ONLY

@@ -4,26 +4,13 @@ Views hold no data, so every migration drops and remakes all of them from here.
 """
 
 # The outcome a trial has now (a later ending outranks the first outcome), and its time: the median of the medians of its rounds of
-# the most careful kind it reached, as `StoredTrial.time_us` computes it.
-TRIAL_TIMES = """
-CREATE VIEW trial_times AS
-SELECT trial, kind, rounds,
-       (SELECT avg(median_us) FROM (
-            SELECT median_us, row_number() OVER (ORDER BY median_us) AS place FROM rounds r
-            WHERE r.trial = careful.trial AND r.kind = careful.kind)
-        WHERE place IN ((careful.rounds + 1) / 2, (careful.rounds + 2) / 2)) AS time_us
-FROM (
-    SELECT id AS trial, kind, (SELECT count(*) FROM rounds r WHERE r.trial = t.id AND r.kind = t.kind) AS rounds
-    FROM (SELECT id, (SELECT min(kind) FROM rounds r WHERE r.trial = trials.id) AS kind FROM trials) t
-    WHERE kind IS NOT NULL
-) careful
-"""  # min(kind) works because final < race < screen in the alphabet too
-
+# the most careful kind that it reached, as `StoredTrial.time_us` computes it. Its last round of that kind carries it, and the kinds
+# sort by care: final, race, screen.
 TRIAL_RESULTS = """
 CREATE VIEW trial_results AS
 SELECT t.id AS trial, t.run, t.number, d.name AS device, p.operation, p.dtype, p.rows, p.cols, p.input_stride, p.output_stride,
        p.input_alignment, p.output_alignment, p.in_place, c.version, c.parameters, coalesce(e.outcome, t.outcome) AS outcome,
-       x.time_us, x.kind AS evidence, x.rounds, p.bytes_moved / x.time_us / 1e3 AS gb_per_s, t.max_error,
+       r.time_us, r.kind AS evidence, p.bytes_moved / r.time_us / 1e3 AS gb_per_s, t.max_error,
        i.registers, i.spill_bytes, i.static_shared_bytes,
        CASE WHEN e.message <> '' THEN e.message ELSE t.message END AS message,
        q.name AS protocol, q.rule AS protocol_rule, s.sha AS template_sha, t.replayed, t.created
@@ -36,7 +23,7 @@ JOIN configurations c ON c.id = t.configuration
 JOIN templates s ON s.id = t.template
 LEFT JOIN instances i ON i.id = t.instance
 LEFT JOIN endings e ON e.trial = t.id
-LEFT JOIN trial_times x ON x.trial = t.id
+LEFT JOIN rounds r ON r.id = (SELECT id FROM rounds WHERE trial = t.id ORDER BY kind, number DESC LIMIT 1)
 """
 
 BEST_KERNELS = """
@@ -61,13 +48,20 @@ LEFT JOIN configurations w ON w.id = b.runner_up
 
 BEST_PER_VERSION = """
 CREATE VIEW best_per_version AS
-SELECT device, operation, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place,
-       protocol, protocol_rule, version, parameters, min(time_us) AS time_us, max(gb_per_s) AS gb_per_s, count(*) AS trials,
-       template_sha, replayed, trial
-FROM trial_results
-WHERE outcome IN ('ok', 'pruned')
-GROUP BY device, operation, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place,
-         protocol, protocol_rule, version
+SELECT d.name AS device, p.operation, p.dtype, p.rows, p.cols, p.input_stride, p.output_stride, p.input_alignment, p.output_alignment,
+       p.in_place, q.name AS protocol, q.rule AS protocol_rule, c.version, c.parameters, min(r.time_us) AS time_us,
+       p.bytes_moved / min(r.time_us) / 1e3 AS gb_per_s, count(*) AS trials, s.sha AS template_sha, t.replayed, t.id AS trial
+FROM problems p
+JOIN trials t ON t.problem = p.id
+JOIN configurations c ON c.id = t.configuration
+JOIN runs u ON u.id = t.run
+JOIN devices d ON d.id = u.device
+JOIN protocols q ON q.id = u.protocol
+JOIN templates s ON s.id = t.template
+JOIN rounds r ON r.id = (SELECT id FROM rounds WHERE trial = t.id ORDER BY kind, number DESC LIMIT 1)
+LEFT JOIN endings e ON e.trial = t.id
+WHERE coalesce(e.outcome, t.outcome) IN ('ok', 'pruned')
+GROUP BY p.id, u.device, u.protocol, c.version
 """
 
 FAILURES = """
@@ -149,7 +143,6 @@ WHERE NOT EXISTS (SELECT 1 FROM selectors n WHERE (n.device, n.operation, n.dtyp
 """
 
 VIEWS = {
-    "trial_times": TRIAL_TIMES,
     "trial_results": TRIAL_RESULTS,
     "best_kernels": BEST_KERNELS,
     "best_per_version": BEST_PER_VERSION,
