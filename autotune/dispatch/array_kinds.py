@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from autotune.dispatch.arrays import Kind, View, packed
@@ -16,9 +17,10 @@ def _legacy(layout: Any) -> int:
 
 
 def _elements(strides: tuple[int, ...], item_bytes: int, name: str) -> tuple[int, ...]:
-    if any(stride % item_bytes for stride in strides):
+    counted = tuple([stride // item_bytes for stride in strides])
+    if strides != tuple([stride * item_bytes for stride in counted]):
         raise UsageError(f"{name} has strides {strides} in bytes, which are no multiples of its {item_bytes}-byte elements")
-    return tuple(stride // item_bytes for stride in strides)
+    return counted
 
 
 # NumPy: arrays for the emulator. A GPU's dispatcher refuses them by the view's `host`.
@@ -203,5 +205,6 @@ def jax() -> Kind:
     return Kind(describe, allocate, _dlpack_pointer, _legacy, dlpack_view, synchronous=True)
 
 
+@lru_cache(maxsize=256)
 def _dtype_name(dtype: Any) -> str:
     return str(dtype.name) if dtype.isnative else f"{dtype.name} of foreign byte order"

@@ -39,7 +39,7 @@ class CudaLauncher:
         self.ordinal = ordinal
         self.device = cuda.device(ordinal)
         self._workspaces: dict[int, tuple[int, int]] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def load(self, version: Version, configuration: Configuration, dtype: str, stored: StoredInstance | None, bounds: Bounds) -> Function:
         """Load a stored cubin, or PTX that the driver compiles. Raises AutotuneError when it is missing or damaged."""
@@ -69,7 +69,7 @@ class CudaLauncher:
         address, present_bytes = self._workspaces.get(stream, (0, 0))
         if present_bytes >= size_bytes:
             return address
-        with self._lock:
+        with self.lock:
             address, present_bytes = self._workspaces.get(stream, (0, 0))
             if present_bytes >= size_bytes:
                 return address
@@ -104,16 +104,16 @@ class CudaFunction:
         self._launcher = launcher
         self._kernel = kernel
         self._bounds = bounds
-        self._shared_bytes = _DEFAULT_SHARED_BYTES
         self._handle = ctypes.c_void_p(int(kernel))
+        self._shared_bytes = _DEFAULT_SHARED_BYTES - int(self._attribute("SHARED_SIZE_BYTES"))  # the dynamic ones that need no asking
         if bounds.cluster > _PORTABLE_CLUSTER:
             self._allow("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
 
     def bind(self, problem: Problem, launch: Launch) -> LaunchCall:
-        static = int(self._attribute("SHARED_SIZE_BYTES"))
-        if launch.shared_bytes + static > self._shared_bytes:
-            self._allow("MAX_DYNAMIC_SHARED_SIZE_BYTES", launch.shared_bytes)
-            self._shared_bytes = launch.shared_bytes + static
+        with self._launcher.lock:
+            if launch.shared_bytes > self._shared_bytes:
+                self._allow("MAX_DYNAMIC_SHARED_SIZE_BYTES", launch.shared_bytes)
+                self._shared_bytes = launch.shared_bytes
         call = _launch_call(self._launcher, self._handle, lambda: _frame(problem, launch, self._bounds.threads), launch.workspace_bytes)
         return call if self._launcher.cuda.device_count == 1 else _on_its_device(call, self._launcher)
 

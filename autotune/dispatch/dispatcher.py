@@ -64,6 +64,7 @@ class Dispatcher:
         if device not in ("cuda", "emulator"):
             raise UsageError(f"device {device!r} is not known to the dispatcher; use 'cuda' or 'emulator'")
         self.operation = load(operation, Path(kernels) if kernels else None)
+        self._dtypes = self.operation.dtypes
         self._db = db
         self._layers = layers(db)
         self._emulated = device == "emulator"
@@ -180,7 +181,7 @@ class Dispatcher:
         return plan
 
     def _decide(self, kind: Kind, x: View, out: View, stream: int) -> tuple[Plan, bool]:
-        problem, source, target = posed(self.operation, x, out, host=self._emulated)
+        problem, source, target = posed(self.operation.name, self._dtypes, x, out, host=self._emulated)
         ordinal = self._ordinal(x)
         if ordinal != self._ordinal(out):
             raise UsageError(f"out is on GPU {self._ordinal(out)} and the input on GPU {ordinal}; both must be on one")

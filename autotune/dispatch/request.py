@@ -2,18 +2,17 @@
 
 from autotune.dispatch.arrays import Matrix, View, alignment, matrix
 from autotune.errors import UsageError
-from autotune.operation import Operation
 from autotune.problem import Problem
 
 
-def posed(operation: Operation, x: View, out: View, *, host: bool) -> tuple[Problem, Matrix, Matrix]:
-    """The problem of reading `x` and writing `out`, and both as matrices; `host` says which memory is accepted.
+def posed(operation: str, dtypes: tuple[str, ...], x: View, out: View, *, host: bool) -> tuple[Problem, Matrix, Matrix]:
+    """The problem of reading `x` and writing `out`, and both as matrices; `dtypes` are accepted, and `host` says which memory is.
 
     Raises UsageError for another dtype, memory or shape, for a read-only `out`, and for layouts that `matrix` refuses.
     """
     for view in (x, out):
-        if view.dtype not in operation.dtypes:
-            raise UsageError(f"{view.name} holds {view.dtype}; {operation.name} takes {', '.join(operation.dtypes)}")
+        if view.dtype not in dtypes:
+            raise UsageError(f"{view.name} holds {view.dtype}; {operation} takes {', '.join(dtypes)}")
         if view.host != host:
             accepted = "the emulator takes arrays in memory of the CPU" if host else "a GPU takes arrays in its own memory"
             raise UsageError(f"{view.name} is in memory of the {'CPU' if view.host else 'GPU'}; {accepted}: copy it there first")
@@ -26,7 +25,7 @@ def posed(operation: Operation, x: View, out: View, *, host: bool) -> tuple[Prob
     if in_place and source != target:
         raise UsageError("out starts where the input does but has other strides; it must be the input itself or not overlap it")
     problem = Problem(
-        operation.name,
+        operation,
         source.rows,
         source.cols,
         x.dtype,

@@ -23,6 +23,8 @@ from autotune.errors import AutotuneError
 from autotune.operation import Operation
 from autotune.problem import Problem
 
+Logs = np.ndarray[Any, np.dtype[np.float64]]
+
 TIERS = ("pin", "exact", "nearest", "similar device", "safe")
 
 # A row's length decides which kernel is fast, the number of rows hardly: one step in columns counts as four in rows.
@@ -175,8 +177,10 @@ class _Map:
         for entry in entries:
             if entry.rows and entry.cols:
                 self._entries.setdefault(entry.dtype, []).append(entry)
-        self._points: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = {
-            dtype: np.log2(np.array([(e.rows, e.cols) for e in some], dtype=np.float64)) for dtype, some in self._entries.items()
+        for some in self._entries.values():
+            some.sort(key=lambda e: e.time_us)
+        self._points: dict[str, tuple[Logs, Logs]] = {
+            dtype: (np.log2([e.rows for e in some]), COLS_WEIGHT * np.log2([e.cols for e in some])) for dtype, some in self._entries.items()
         }
 
     def around(self, problem: Problem, most: int | None = None) -> Iterator[tuple[Tuned, float]]:
@@ -184,7 +188,8 @@ class _Map:
         if problem.dtype not in self._entries or problem.empty:
             return
         entries = self._entries[problem.dtype]
-        steps = self._points[problem.dtype] - (math.log2(problem.rows), math.log2(problem.cols))
-        distances = np.hypot(steps[:, 0], COLS_WEIGHT * steps[:, 1])
-        for index in np.argsort(distances, kind="stable")[:most]:
-            yield entries[index], float(distances[index])
+        rows, cols = self._points[problem.dtype]
+        along, across = rows - math.log2(problem.rows), cols - COLS_WEIGHT * math.log2(problem.cols)
+        squares = along * along + across * across
+        for index in squares.argsort(kind="stable")[:most].tolist():
+            yield entries[index], math.sqrt(squares[index])

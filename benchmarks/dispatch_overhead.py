@@ -1,0 +1,212 @@
+"""Host time per call, in microseconds: ours, the bare launch that it makes, PyCUDA's own launches, and other libraries' softmax.
+
+    python benchmarks/dispatch_overhead.py --json overhead.json
+
+Needs a GPU, torch, and a database with a kernel for the size. Everything runs on one small matrix, so that the GPU is always ahead of
+the host; what is not installed is left out and named. Contestants take turns, and each figure is the median of its rounds.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from autotune.dispatch import Dispatcher, store
+from autotune.problem import Problem
+
+CALLS = 300  # per sample: well below the depth at which a full launch queue holds the host back
+
+Call = Callable[[], object]
+
+
+@click.command()
+@click.option("--size", default="64x128", show_default=True)
+@click.option("--rounds", default=41, show_default=True)
+@click.option("--db", type=click.Path(exists=True, path_type=Path))
+@click.option("--json", "path", type=click.Path(path_type=Path), help="Where the figures are written.")
+def main(size: str, rounds: int, db: Path | None, path: Path | None) -> None:
+    """Print the table of host times."""
+    rows, cols = map(int, size.split("x"))
+    softmax = Dispatcher("softmax", db=db)
+    x, out = torch.randn(rows, cols, device="cuda"), torch.empty(rows, cols, device="cuda")
+    calls: dict[str, Call] = {}
+    for family in (ours, bare_launches, pycuda_launches, torch_softmax, cupy_launches, triton_launch, liger):
+        try:
+            members = family(softmax, x, out)
+            for call in members.values():
+                call()
+            calls |= members
+        except Exception as error:  # a rival that is broken here must not cost the others' figures
+            print(f"left out: {family.__name__} ({type(error).__name__}: {error})", file=sys.stderr)
+    figures = measure(calls, rounds)
+    bare = figures["bare launch, cuda-bindings cuLaunchKernelEx"]
+    for name, us in sorted(figures.items(), key=lambda item: item[1]):
+        print(f"{us:7.2f} us  {us - bare:+7.2f}  {name}")
+    decision, first = new_sizes(softmax)
+    print(f"{decision:7.2f} us  a decision for a new size\n{first:7.2f} us  the first call of a new size, decision included")
+    if path is not None:
+        about = {"size": size, "calls": CALLS, "rounds": rounds, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+        path.write_text(json.dumps({**about, "us": figures, "decision_us": decision, "first_call_us": first}, indent=2) + "\n")
+
+
+def measure(calls: dict[str, Call], rounds: int) -> dict[str, float]:
+    """The median time of each call over interleaved rounds, in microseconds."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        for _ in range(50):
+            call()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            taken[name].append((time.perf_counter() - begun) / CALLS * 1e6)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def new_sizes(softmax: Dispatcher) -> tuple[float, float]:
+    """The median time to choose and bind a kernel for a size never seen, and that of the whole first call, in microseconds."""
+    planner = softmax._planner(torch.cuda.current_device())
+    problems = [Problem("softmax", 64, cols) for cols in range(300, 700)]
+    decided = list(timed(lambda problem: planner.launch_of(problem, loaded_only=False), problems))
+    arrays = [(torch.randn(60, cols, device="cuda"), torch.empty(60, cols, device="cuda")) for cols in range(300, 700)]
+    torch.cuda.synchronize()
+    called = list(timed(lambda pair: softmax(pair[0], out=pair[1]), arrays))
+    return statistics.median(decided), statistics.median(called)
+
+
+def timed(call: Callable[[Any], object], arguments: list[Any]) -> Iterator[float]:
+    for argument in arguments:
+        begun = time.perf_counter()
+        call(argument)
+        yield (time.perf_counter() - begun) * 1e6
+
+
+def ours(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
+    import autotune
+
+    softmax(x, out=out)
+    assert torch.allclose(out, torch.softmax(x, -1), rtol=1e-5)
+    plan = next(iter(softmax._plans.values()))
+    source, target = x.data_ptr(), out.data_ptr()
+    return {
+        "ours, out given": lambda: softmax(x, out),
+        "ours, result allocated": lambda: softmax(x),
+        "ours, autotune.softmax with out": lambda: autotune.softmax(x, out),
+        "ours, the plan's launch alone": lambda: plan.launch(target, source, 0),
+        "torch.empty_like": lambda: torch.empty_like(x),
+    }
+
+
+def arguments(softmax: Dispatcher, x: Any, out: Any) -> tuple[Any, Any, bytes, str]:
+    """The chosen version's launch and bounds, and its binary and symbol."""
+    planner = softmax._planner(torch.cuda.current_device())
+    problem = Problem("softmax", *x.shape)
+    configuration = planner.selector.choose(problem).configuration
+    version = softmax.operation.version(configuration.version)
+    stored = planner.selector.knowledge.instances[configuration, "float32"]  # type: ignore[index]
+    launch = version.launch(configuration, problem, planner.launcher.device)
+    return launch, version.bounds(configuration), store.binary(stored), stored.symbol
+
+
+def bare_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
+    import ctypes
+
+    from cuda.bindings import driver
+
+    launch, bounds, binary, symbol = arguments(softmax, x, out)
+    _, module = driver.cuModuleLoadData(binary)
+    _, function = driver.cuModuleGetFunction(module, symbol.encode())
+    values = (ctypes.c_uint64 * 7)(out.data_ptr(), x.data_ptr(), x.shape[0], x.shape[1], x.shape[1], x.shape[1], 0)
+    pointers = (ctypes.c_void_p * 7)(*[ctypes.addressof(values) + 8 * place for place in range(7)])
+    packed, stream = ctypes.addressof(pointers), driver.CUstream(0)
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = launch.blocks, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = bounds.threads, 1, 1
+    config.sharedMemBytes, config.hStream = launch.shared_bytes, stream
+    grid = (launch.blocks, 1, 1, bounds.threads, 1, 1, launch.shared_bytes)
+    kept = (values, pointers)
+    return {
+        "bare launch, cuda-bindings cuLaunchKernelEx": lambda: (driver.cuLaunchKernelEx(config, function, packed, 0), kept),
+        "bare launch, cuda-bindings cuLaunchKernel": lambda: driver.cuLaunchKernel(function, *grid, stream, packed, 0),
+    }
+
+
+def pycuda_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
+    import numpy as np
+    import pycuda.driver as cuda
+    from pycuda.gpuarray import GPUArray
+
+    import_module("pycuda.autoprimaryctx")
+    launch, bounds, binary, symbol = arguments(softmax, x, out)
+    function = cuda.module_from_buffer(binary).get_function(symbol)
+    numbers = (out.data_ptr(), x.data_ptr(), x.shape[0], x.shape[1], x.shape[1], x.shape[1], 0)
+    wide = tuple(np.uint64(number) for number in numbers)
+    grid, block = (launch.blocks, 1), (bounds.threads, 1, 1)
+    function.prepare("QQQQQQQ")
+    packed = np.array(numbers, np.uint64).tobytes()
+    source, target = GPUArray(tuple(x.shape), np.float32), GPUArray(tuple(x.shape), np.float32)
+    return {
+        "PyCUDA function(...)": lambda: function(*wide, block=block, grid=grid, shared=launch.shared_bytes),
+        "PyCUDA prepared_async_call": lambda: function.prepared_async_call(grid, block, None, *numbers, shared_size=launch.shared_bytes),
+        "PyCUDA _launch_kernel": lambda: function._launch_kernel(grid, block, packed, launch.shared_bytes, None),
+        "ours, GPUArray, out given": lambda: softmax(source, target),
+    }
+
+
+def torch_softmax(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
+    return {
+        "torch.softmax, out given": lambda: torch.softmax(x, -1, out=out),
+        "torch.softmax, result allocated": lambda: torch.softmax(x, -1),
+    }
+
+
+def cupy_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
+    import cupy
+
+    launch, bounds, binary, symbol = arguments(softmax, x, out)
+    module = cupy.cuda.function.Module()
+    module.load(binary)
+    function = module.get_function(symbol)
+    raw = cupy.RawKernel('extern "C" __global__ void nothing(float* y, const float* x, long long rows, long long cols) {}', "nothing")
+    source, target = cupy.asarray(x), cupy.empty(tuple(x.shape), cupy.float32)
+    values = (target, source, *x.shape, x.shape[1], x.shape[1], 0)
+    return {
+        "CuPy RawKernel, an empty one": lambda: raw((launch.blocks,), (bounds.threads,), (target, source, x.shape[0], x.shape[1])),
+        "CuPy function of the same cubin": lambda: function((launch.blocks,), (bounds.threads,), values, shared_mem=launch.shared_bytes),
+        "ours, CuPy, out given": lambda: softmax(source, target),
+    }
+
+
+def triton_launch(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def rows_of(output, source, stride, cols, block: tl.constexpr):  # type: ignore[no-untyped-def]
+        at = tl.arange(0, block)
+        row = tl.load(source + tl.program_id(0) * stride + at, mask=at < cols, other=-float("inf"))
+        shifted = tl.exp(row - tl.max(row, 0))
+        tl.store(output + tl.program_id(0) * stride + at, shifted / tl.sum(shifted, 0), mask=at < cols)
+
+    rows_of.__globals__["tl"] = tl
+    block = triton.next_power_of_2(x.shape[1])
+    return {"Triton": lambda: rows_of[(x.shape[0],)](out, x, x.shape[1], x.shape[1], block=block)}
+
+
+def liger(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
+    from liger_kernel.ops.softmax import LigerSoftmaxFunction
+
+    return {"Liger": lambda: LigerSoftmaxFunction.apply(x)}
+
+
+if __name__ == "__main__":
+    main()
