@@ -41,6 +41,7 @@ def build(path: Path, trials: int) -> None:
             for configuration in CONFIGURATIONS:
                 _record(db, run, problems[0], configuration, shas[configuration.version])
         with db.write() as connection:
+            connection.execute("PRAGMA cache_size = -1000000")
             for problem in problems[1:]:
                 connection.execute(
                     "INSERT INTO problems (operation, rows, cols, dtype, input_stride, output_stride, input_alignment, output_alignment, "
@@ -51,7 +52,7 @@ def build(path: Path, trials: int) -> None:
                 "INSERT INTO trials (run, number, problem, configuration, template, instance, outcome, max_error, first_us, message, "
                 "replayed) SELECT t.run, t.number + (p.id - 1) * 250, p.id, t.configuration, t.template, t.instance, "
                 "CASE WHEN (t.id * 31 + p.id) % 40 = 0 THEN 'timeout' ELSE 'ok' END, t.max_error, t.first_us, '', 0 "
-                "FROM problems p JOIN trials t ON t.problem = 1 WHERE p.id > 1"
+                "FROM problems p JOIN trials t ON t.problem = 1 WHERE p.id > 1 ORDER BY p.id, t.id"
             )
             connection.execute(
                 "INSERT INTO rounds (trial, number, kind, median_us, time_us, samples_us, launches_per_sample, sm_clock_mhz, throttled) "
@@ -59,12 +60,26 @@ def build(path: Path, trials: int) -> None:
                 "1980, '' FROM trials t JOIN problems p ON p.id = t.problem JOIN rounds r ON r.trial = t.configuration "
                 "WHERE t.problem > 1 AND t.outcome = 'ok'"
             )
-        for number, problem in enumerate(problems):
-            chosen, second = CONFIGURATIONS[number % 250], CONFIGURATIONS[(number + 1) % 250]
-            settled = Settled(
-                chosen, number * 250 + number % 250 + 1, 40.0, 39.0, 41.0, 0.01, 250, 1 << 20, "confirmed", second, 41.0, 0.02, True, 36.0
-            )
-            db.settle(run, DEVICE, COLD, problem, settled)
+        with db.write():
+            for number, problem in enumerate(problems):
+                chosen, second = CONFIGURATIONS[number % 250], CONFIGURATIONS[(number + 1) % 250]
+                settled = Settled(
+                    chosen,
+                    number * 250 + number % 250 + 1,
+                    40.0,
+                    39.0,
+                    41.0,
+                    0.01,
+                    250,
+                    1 << 20,
+                    "confirmed",
+                    second,
+                    41.0,
+                    0.02,
+                    True,
+                    36.0,
+                )
+                db.settle(run, DEVICE, COLD, problem, settled)
         db.end_run(run, "done")
 
 

@@ -68,13 +68,15 @@ def test_a_migrated_database_is_declared_as_a_new_one(old: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("old", OLD, ids=lambda path: path.stem)
-def test_an_old_database_is_not_read_wrongly_and_can_be_imported(old: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is of schema \d+ and this autotune reads \d+; `autotune rebuild` updates it"):
-        Database(old, mode="read")
+def test_an_old_database_can_be_read_and_imported_and_stays_as_it_is(old: Path, tmp_path: Path) -> None:
     before = old.read_bytes()
-    with Database(tmp_path / "new.sqlite", create=True) as db:
+    with Database(old, mode="read") as read, Database(tmp_path / "new.sqlite", create=True) as db:
+        assert [row["time_us"] for row in read.trial_rows(outcome="ok")] == [42.25, 40.25]
+        with pytest.raises(UsageError, match="cannot be written"):
+            read.record_copy(1, PROBLEM, 36.0)
         db.import_from(old)
-        assert [row["parameters"] for row in db.best()] == [{"block": 256}]
+        assert db.best()[0] | {"origin": "local"} == read.best()[0]
+        assert db.content_hash() == read.content_hash()
     assert old.read_bytes() == before
 
 

@@ -24,15 +24,14 @@ Mode = Literal["read", "write"]
 class Connection:
     """One open database file. Use it as a context manager, in the thread that opened it.
 
-    `mode` is "read" or "write"; with `create`, a missing or empty file is made into a database. Writing brings an older file to
-    today's schema, after a copy of it is laid beside it; reading refuses schemas older than `oldest`. Raises UsageError when `path` cannot
-    be opened that way: missing, not a database, damaged, of a newer schema, not writable, or on a network file system.
+    `mode` is "read" or "write"; with `create`, a missing or empty file is made into a database. An older file is brought to today's
+    schema: on writing for good, after a copy of it is laid beside it, and on reading in memory. Raises UsageError when `path` cannot be
+    opened that way: missing, not a database, damaged, of a newer schema, not writable, or on a network file system.
     """
 
-    def __init__(self, path: str | Path, mode: Mode = "write", create: bool = False, oldest: int = SCHEMA) -> None:
+    def __init__(self, path: str | Path, mode: Mode = "write", create: bool = False) -> None:
         self.path = Path(path)
         self.mode = mode
-        self._oldest = oldest
         if self.path.is_dir():
             raise UsageError(f"database {self.path} is a folder; name a file in it, such as {self.path / 'autotune.sqlite'}")
         if not self.path.exists() and not (create and mode == "write"):
@@ -134,14 +133,10 @@ class Connection:
         connection = sqlite3.connect(uri, timeout=BUSY_TIMEOUT_S, isolation_level=None, uri=True)
         try:
             schema = self._schema(connection)
-            if schema < self._oldest:
-                raise UsageError(
-                    f"database {self.path} is of schema {schema} and this autotune reads {SCHEMA}; `autotune rebuild` updates it"
-                )
+            return connection if schema == SCHEMA and _views_are_ours(connection) else _migrated_copy(connection)
         except BaseException:
             connection.close()
             raise
-        return connection
 
     def _schema(self, connection: sqlite3.Connection, empty_is_fine: bool = False) -> int:
         """The schema number of the file: 0 when it is empty. Raises UsageError when it is not ours or newer than we are."""
@@ -169,6 +164,20 @@ class Connection:
             if explained := _explanation(self.path, error):
                 raise explained from error
             raise
+
+
+def _migrated_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """A copy of an older database, in memory and of today's schema; closes `connection`."""
+    from autotune.database.migrations import migrate
+
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    connection.backup(copy)
+    connection.close()
+    copy.execute("BEGIN IMMEDIATE")
+    migrate(copy)
+    copy.execute("COMMIT")
+    copy.execute("PRAGMA query_only = ON")
+    return copy
 
 
 def _views_are_ours(connection: sqlite3.Connection) -> bool:

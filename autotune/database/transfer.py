@@ -159,12 +159,14 @@ def _snapshot(source: Path) -> Iterator[Path]:
     """A private copy of the database at `source`, verified and brought to today's schema."""
     with tempfile.TemporaryDirectory(prefix="autotune-import-") as folder:
         path = Path(folder) / "copy.sqlite"
-        with Transfer(source, mode="read", oldest=1) as foreign:
-            foreign._copy_to(path)
-        with Transfer(path, mode="read", oldest=1) as foreign:
-            foreign._check_manifest(source)
-        with Transfer(path) as foreign:
-            foreign._check_hashes(source)
+        try:
+            with Transfer(source, mode="read") as foreign:
+                foreign._copy_to(path)
+                foreign._check_manifest(source)
+            with Transfer(path) as copy:
+                copy._check_hashes(source)
+        except sqlite3.Error as error:  # a step that meets tables it does not know
+            raise UsageError(f"database {source} does not fit ({error}); nothing was imported") from error
         yield path
 
 
