@@ -21,6 +21,7 @@ COMPARE = struct.Struct("PPPqqqqdd")
 MISTAKES = np.dtype([("wrong", "<i8"), ("first", "<i8"), ("strayed", "<i8"), ("max_error", "<f8")])  # AutotuneMistakes of compare.cu
 GUARD_ELEMENTS = 64  # compared on both sides of a matrix; at most GUARD_BYTES for every element type
 HARD_ROWS = 9  # one of each kind that `check.inputs` makes
+MOST_HARD_BYTES = 1 << 30  # of an arena of hard rows; wider strides are only met by the random input
 SAMPLED_ELEMENTS = 1 << 20  # of the GPU's reference, compared with the host's each time a problem is set up
 CHUNK_ELEMENTS = 1 << 22  # of a reference that the host computes, at a time
 REFERENCE_AGREEMENT = 1e-9  # float64 exponentials and sums over a million elements stay far below it; a wrong formula does not
@@ -33,6 +34,7 @@ class Group(NamedTuple):
     input: int
     reference: int
     rows: int
+    output_stride: int
 
 
 class Judge:
@@ -48,7 +50,7 @@ class Judge:
         """The largest relative error of the group's output. Raises Failure(WRONG_RESULT) when an element or a byte around it is wrong."""
         setup, tolerance = self._setup, self._tolerance
         problem = setup.problem
-        sizes = (group.rows, problem.cols, problem.output_stride, GUARD_ELEMENTS)
+        sizes = (group.rows, problem.cols, group.output_stride, GUARD_ELEMENTS)
         arguments = COMPARE.pack(self._mistakes, group.output, group.reference, *sizes, tolerance.relative, tolerance.absolute)
         setup.support.launch("autotune_compare", arguments, setup.stream)
         found = setup.download(self._mistakes, self._warps, MISTAKES)
@@ -59,14 +61,14 @@ class Judge:
                 Outcome.WRONG_RESULT, f"{what}: {wrong} of {group.rows * problem.cols} elements are wrong, {self._quote(group, first)}"
             )
         if strayed:
-            raise Failure(Outcome.WRONG_RESULT, f"{what}: {strayed} elements outside the matrix were written")
+            raise Failure(Outcome.WRONG_RESULT, f"{what}: elements outside the matrix were written, {strayed} of them")
         return float(found["max_error"].max())
 
     def _quote(self, group: Group, index: int) -> str:
         problem = self._setup.problem
         row, col = divmod(index, problem.cols)
         size = problem.element_bytes
-        raw = self._setup.download(group.output + (row * problem.output_stride + col) * size, size, np.uint8)
+        raw = self._setup.download(group.output + (row * group.output_stride + col) * size, size, np.uint8)
         expected = self._setup.download(group.reference + 8 * index, 1, np.float64)[0]
         got = "never written" if (raw == UNWRITTEN).all() else f"{float(raw.view(check.numpy_dtype(problem.dtype))[0]):.9g}"
         return f"the first at row {row}, column {col}, which is {got} instead of {expected:.9g}"
@@ -87,7 +89,7 @@ class Checker:
         self._reference = setup.allocate(8 * problem.rows * problem.cols)
         compute_reference(setup, self._reference)
         self._hard_rows = check.inputs(replace(problem, rows=HARD_ROWS), setup.seed)
-        self._hard_groups: dict[int, tuple[list[Group], Callable[[], None]]] = {}
+        self._hard_groups: dict[Problem, tuple[list[Group], Callable[[], None]]] = {}
 
     def check(self, instance: Instance) -> Check:
         """Launch `instance` once on the first pair and on the hard rows. Raises Failure when it does not give the right result."""
@@ -102,7 +104,7 @@ class Checker:
         end.record(setup.stream)
         end.synchronize()
         first_us = end.time_since(start) * 1e3
-        group = Group(setup.output(0), setup.input(0), self._reference, setup.problem.rows)
+        group = Group(setup.output(0), setup.input(0), self._reference, setup.problem.rows, setup.problem.output_stride)
         error = self._judge.judge(group, "random input")
         if not setup.problem.in_place and not self._judge.input_unchanged():
             raise Failure(Outcome.WRONG_RESULT, "random input: the input was written to")
@@ -113,9 +115,9 @@ class Checker:
         if problem is None:
             return 0.0
         setup = self._setup
-        if problem.rows not in self._hard_groups:
-            self._hard_groups[problem.rows] = self._lay_out(problem)
-        groups, renew = self._hard_groups[problem.rows]
+        if problem not in self._hard_groups:
+            self._hard_groups[problem] = self._lay_out(problem)
+        groups, renew = self._hard_groups[problem]
         renew()
         kernel, workspace = setup.kernel(instance, problem)
         for g in groups:
@@ -125,10 +127,11 @@ class Checker:
 
     def _hard_problem(self, instance: Instance) -> Problem | None:
         """The problem as which the hard rows can be given to `instance`: all in one launch if it takes that many, else a few or one."""
-        problem = self._setup.problem
-        for rows in dict.fromkeys((len(self._hard_rows), min(problem.rows, len(self._hard_rows)), 1)):
-            candidate = replace(problem, rows=rows)
-            if self._setup.operation.applicable(instance.configuration, candidate, self._setup.device):
+        problem, count = self._setup.problem, len(self._hard_rows)
+        one = replace(problem, rows=1, input_stride=0, output_stride=0)  # the stride of a single row is of no consequence
+        for candidate in (replace(problem, rows=count), replace(problem, rows=min(problem.rows, count)), one):
+            fits = count * max(candidate.input_stride, candidate.output_stride) * problem.element_bytes <= MOST_HARD_BYTES
+            if fits and self._setup.operation.applicable(instance.configuration, candidate, self._setup.device):
                 return candidate
         return None
 
@@ -148,15 +151,17 @@ class Checker:
         input_arena = output_arena if problem.in_place else setup.allocate(inputs.arena_bytes)
         reference = setup.allocate(8 * rows.size)
         setup.driver.memcpy_htod(reference, host_reference(setup.operation, rows))
+        setup.driver.memcpy_htod(input_arena, image)
 
         def renew() -> None:
             setup.driver.memset_d8_async(output_arena, UNWRITTEN, outputs.arena_bytes, setup.stream)
-            setup.stream.synchronize()
-            setup.driver.memcpy_htod(input_arena, image)
+            if problem.in_place:
+                setup.stream.synchronize()
+                setup.driver.memcpy_htod(input_arena, image)
 
         places = [(output_arena + outputs.matrix(i), input_arena + inputs.matrix(i)) for i in range(count)]
         step = 8 * problem.rows * cols
-        return [Group(out, into, reference + i * step, problem.rows) for i, (out, into) in enumerate(places)], renew
+        return [Group(out, into, reference + i * step, problem.rows, problem.output_stride) for i, (out, into) in enumerate(places)], renew
 
 
 def host_reference(operation: Operation, rows: Array) -> Array:
@@ -172,7 +177,7 @@ def compute_reference(setup: Setup, reference: int) -> None:
     """
     problem, operation = setup.problem, setup.operation
     if operation.reference_template is None:
-        rows = max(1, CHUNK_ELEMENTS // problem.cols)
+        rows = max(1, CHUNK_ELEMENTS // problem.input_stride)
         for first in range(0, problem.rows, rows):
             expected = host_reference(operation, input_rows(setup, first, min(rows, problem.rows - first)))
             setup.driver.memcpy_htod(reference + 8 * first * problem.cols, expected)
@@ -200,5 +205,6 @@ def input_rows(setup: Setup, first: int, count: int) -> Array:
     """`count` rows of the first pair's input from row `first` on, on the host: shape (count, cols)."""
     problem = setup.problem
     pitch = problem.input_stride * problem.element_bytes
-    raw = setup.download(setup.input(0) + first * pitch, count * problem.input_stride, check.numpy_dtype(problem.dtype))
-    return raw.reshape(count, problem.input_stride)[:, : problem.cols]
+    dtype = check.numpy_dtype(problem.dtype)
+    raw = setup.download(setup.input(0) + first * pitch, (count - 1) * problem.input_stride + problem.cols, dtype)
+    return np.lib.stride_tricks.as_strided(raw, (count, problem.cols), (pitch, dtype.itemsize))
