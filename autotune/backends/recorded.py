@@ -42,16 +42,25 @@ class RecordedBackend:
         """The problems of `operation` that were measured, in the order in which they first were."""
         return self._database.problems_measured(operation, self.device, self.timing)
 
+    def require(self, problems: Iterable[Problem]) -> None:
+        """Raises UsageError unless every one of `problems` was recorded."""
+        for problem in problems:
+            if not self._recorded(problem):
+                like = [p for p in self.problems(problem.operation) if p.dtype == problem.dtype]
+                sizes = ", ".join(p.size for p in like) or "none"
+                raise UsageError(f"{problem} was not recorded on {self.device.name}; the sizes that were, in {problem.dtype}: {sizes}")
+
     def known(self, problem: Problem) -> frozenset[Configuration]:
         return frozenset(self._recorded(problem))
 
     def templates(self, operation: Operation) -> list[tuple[str, source.Source]]:
         return self._database.templates(operation.name)
 
-    def stale(self, operation: Operation, problem: Problem) -> int:
-        """How many of the recorded trials of `problem` are of templates that have changed since."""
+    def stale(self, operation: Operation, problems: Iterable[Problem]) -> int:
+        """How many of the recorded trials of `problems` are of templates that have changed since."""
         current = {name: present.sha for name, present in source.templates(operation)}
-        return sum(trial.template_sha != current.get(c.version) for c, trial in self._recorded(problem).items())
+        recorded = [(c, trial) for problem in problems for c, trial in self._recorded(problem).items()]
+        return sum(trial.template_sha != current.get(c.version) for c, trial in recorded)
 
     def compile(
         self, version: Version, configurations: Iterable[Configuration], dtype: str

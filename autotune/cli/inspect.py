@@ -12,7 +12,7 @@ from autotune.problem import parse_size
 
 SIZE = (Column("rows", "rows"), Column("cols", "cols"), Column("dtype", "dtype", right=False))
 KERNEL = (Column("version", "version", right=False), Column("parameters", "configuration", parameters, right=False))
-TIME = (Column("time_us", "time us", microseconds), Column("gb_per_s", "GB/s", lambda value: f"{value:,.0f}"))
+TIME = (Column("time_us", "time us", microseconds), Column("gb_per_s", "GB/s", lambda value: f"{value:,.1f}"))
 DEVICE = Column("device", "device", right=False)
 
 BEST = (
@@ -77,8 +77,8 @@ def _filters(size: str | None, dtype: str | None, device: str | None) -> dict[st
 @_filtered
 def best(version: str | None, size: str | None, dtype: str | None, device: str | None, db: Path | None, form: Form) -> None:
     """The best configuration of each problem; with --size also the runner-up, the gap, and whether it is beyond noise."""
+    filters = _filters(size, dtype, device)
     with reading_database(db) as database:
-        filters = _filters(size, dtype, device)
         found = database.best_per_version(version=version, **filters) if version else database.best(**filters)
     columns = BEST + (RUNNER_UP + GAP if size and not version else ())
     emit(found, columns, form, empty=_nothing("tuned", size))
@@ -101,8 +101,9 @@ def trials(
 ) -> None:
     """Every trial: what was tried, how it ended, its time."""
     count = limit or (50 if form == "table" else -1)
+    filters = _filters(size, dtype, device)
     with reading_database(db) as database:
-        found = database.trial_rows(version=version, outcome=outcome, limit=count, **_filters(size, dtype, device))
+        found = database.trial_rows(version=version, outcome=outcome, limit=count, **filters)
     emit(found, TRIALS, form, empty=_nothing("tried", size))
 
 

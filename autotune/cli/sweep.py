@@ -8,11 +8,14 @@ from typing import Literal
 
 import click
 
+from autotune.backends import Backend
+from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import select
 from autotune.cli.options import db_option, device_option, kernels_option, operation_of, problems_of
 from autotune.cli.output import Column, Row, emit, microseconds, parameters, percent
 from autotune.cli.progress import watcher
 from autotune.database import Database, default_path
+from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.sweep import sweep
 
@@ -23,6 +26,7 @@ VERSION_COLUMNS = (
     Column("gb_per_s", "GB/s", lambda value: f"{value:,.0f}"),
     Column("fraction_of_copy", "of copy", percent),
     Column("trials", "trials"),
+    Column("recorded_on", "", lambda name: f"recorded on {name}", right=False),
 )
 
 
@@ -75,10 +79,15 @@ def sweep_command(
     limited = exhaustive or any(limit is not None for limit in (trials, seconds, until_gain))
     budget = Budget(trials=trials, seconds=seconds, until_gain=until_gain, exhaustive=exhaustive) if limited else None
     selected = select(device, protocol=protocol, hang_timeout_s=hang_timeout, jobs=jobs)
+    if isinstance(selected.backend, RecordedBackend):
+        selected.backend.require(problems)
     path = db or default_path()
     with closing(selected.backend) as backend, Database(path, mode="write", create=True) as database:
+        note = f" (recorded on {backend.device.name})" if backend.replayed else ""
         if selected.why and not as_json:
-            click.echo(f"{selected.why} (recorded on {backend.device.name})")
+            click.echo(f"{selected.why}{note}")
+        if isinstance(backend, RecordedBackend) and not as_json and (stale := backend.stale(chosen_operation, problems)):
+            click.echo(f"{stale} of these measurements are of templates that have changed since{note}")
         summary = sweep(
             chosen_operation,
             problems,
@@ -92,18 +101,27 @@ def sweep_command(
         )
         if not as_json:
             for problem in problems:
-                rows = _per_version(database, problem.operation, problem.rows, problem.cols, problem.dtype, backend.device.name)
-                note = f" (recorded on {backend.device.name})" if backend.replayed else f" on {backend.device.name}"
-                emit(rows, VERSION_COLUMNS, "table", title=f"{problem}{note}")
-            click.echo(f"stored in {path}" + (f" (recorded on {backend.device.name})" if backend.replayed else ""))
+                rows = _per_version(database, problem, backend)
+                columns = VERSION_COLUMNS if backend.replayed else VERSION_COLUMNS[:-1]
+                emit(rows, columns, "table", title=f"{problem}{note or f' on {backend.device.name}'}")
+            click.echo(f"stored in {path}{note}")
     if summary.interrupted:
         return 130
     return 0 if all(p.choice for p in summary.problems) else 1
 
 
-def _per_version(database: Database, operation: str, rows: int, cols: int, dtype: str, device: str) -> list[Row]:
-    best = database.best(operation, rows, cols, dtype, device)
+def _per_version(database: Database, problem: Problem, backend: Backend) -> list[Row]:
+    """The fastest configuration of each version, in the order of versions, with its share of copy."""
+    asked = (problem.operation, problem.rows, problem.cols, problem.dtype, backend.device.name)
+    best = database.best(*asked)
     copy_us = best[0]["copy_us"] if best else None
-    found = database.best_per_version(operation, rows, cols, dtype, device)
-    shown = [{**row, "fraction_of_copy": copy_us / row["time_us"] if copy_us else None} for row in found]
+    shown = [
+        {
+            **row,
+            "gb_per_s": None if backend.device.is_emulator else row["gb_per_s"],  # the emulator's times say nothing about a memory
+            "fraction_of_copy": copy_us / row["time_us"] if copy_us else None,
+            "recorded_on": backend.device.name if row["replayed"] else None,
+        }
+        for row in database.best_per_version(*asked)
+    ]
     return sorted(shown, key=lambda row: (len(row["version"]), row["version"]))

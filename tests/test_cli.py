@@ -1,0 +1,203 @@
+"""The command line: what it prints, how it ends, and one clear sentence for whatever it is given."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EMULATED = ("sweep", "softmax", "--size", "4x64", "--device", "emulator")
+
+
+def autotune(*arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "autotune", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), **(env or {})},
+        cwd=cwd,
+        timeout=300,
+    )
+
+
+def refused(*arguments: str, env: dict[str, str] | None = None) -> str:
+    """The one sentence on standard error of a command that could not start."""
+    done = autotune(*arguments, env=env)
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith("autotune: ")
+    return sentence
+
+
+@pytest.mark.parametrize("size", ["0x10", "4096x", "x", "4096", "-1x5", "4096x4096x2", "1e3x5", "99999999x99999999"])
+def test_a_bad_size_is_refused(size: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    assert repr(size) in refused("sweep", "softmax", "--size", size, "--db", str(path))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("sweep", "softmin"), "operation 'softmin' is not known; there are softmax"),
+        (("sweep", "softmax", "--version", "v99"), "softmax has no version 'v99'; it has v0, v1, v2"),
+        (("sweep", "softmax", "--dtype", "int8"), "dtype 'int8' is not offered by softmax"),
+        (("sweep", "softmax", "--device", "tpu"), "device 'tpu' is not known; use auto, cuda"),
+        (("sweep", "softmax", "--device", "recorded:/no/such.sqlite"), "/no/such.sqlite"),
+        (("sweep", "softmax", "--trials", "0"), "--trials"),
+        (("sweep", "softmax", "--trials", "5", "--exhaustive"), "exhaustive search has no other limit"),
+        (("sweep", "softmax", "--no-such-option"), "--no-such-option"),
+        (("sweep",), "OPERATION"),
+        (("swep",), "swep"),
+        (("inspect", "best", "--db", "/no/such.sqlite"), "/no/such.sqlite"),
+        (("inspect", "best", "--size", "7"), "'7'"),
+        (("explain", "softmax", "4x4", "--device", "Abacus"), "'Abacus'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_status_2(arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused(*arguments)
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    if _gpus():
+        assert "cuda:99" in refused("sweep", "softmax", "--device", "cuda:99")
+    else:
+        assert "--device emulator" in refused("sweep", "softmax", "--device", "cuda")
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("milk, eggs\n" * 1000)
+    for command in (("inspect", "best"), EMULATED):
+        assert "notes.txt" in refused(*command, "--db", str(path))
+    assert path.read_text() == "milk, eggs\n" * 1000
+
+
+def test_a_database_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "new.sqlite"
+    assert autotune(*EMULATED, "--trials", "1", "--db", str(path)).returncode == 0
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 999")
+    assert "999" in refused("inspect", "best", "--db", str(path))
+    assert "999" in refused(*EMULATED, "--db", str(path))
+
+
+def test_a_folder_that_cannot_be_written_is_refused() -> None:
+    assert "/proc/x.sqlite" in refused(*EMULATED, "--trials", "1", "--db", "/proc/x.sqlite")
+
+
+def test_without_a_cpp_compiler_the_emulator_says_so(tmp_path: Path) -> None:
+    hidden = {"PATH": str(tmp_path), "AUTOTUNE_CACHE": str(tmp_path / "cache"), "CXX": ""}
+    assert "g++" in refused(*EMULATED, "--trials", "1", "--db", str(tmp_path / "x.sqlite"), env=hidden)
+
+
+def test_without_nvcc_compile_says_so(tmp_path: Path) -> None:
+    hidden = {"PATH": str(tmp_path), "CUDA_HOME": str(tmp_path), "CUDA_PATH": str(tmp_path)}
+    assert "nvcc" in refused("compile", "softmax", "--safe", "--arch", "sm_90", "--db", str(tmp_path / "x.sqlite"), env=hidden)
+
+
+def test_an_emulated_sweep_stores_rows_of_the_emulator_and_a_second_adds_none(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sqlite")
+    first = autotune(*EMULATED, "--trials", "12", "--db", path)
+    assert first.returncode == 0, first
+    assert "12 new trials" in first.stdout
+    trials = json.loads(autotune("inspect", "trials", "--json", "--db", path).stdout)
+    assert len(trials) == 12
+    assert {(t["device"], t["replayed"]) for t in trials} == {("emulator", False)}
+    assert {t["outcome"] for t in trials} <= {"ok", "pruned"}
+    assert all(t["time_us"] > 0 and t["max_error"] < 1e-5 for t in trials)
+    (best,) = json.loads(autotune("inspect", "best", "--json", "--db", path).stdout)
+    wanted = "device operation dtype rows cols version parameters time_us spread gb_per_s fraction_of_copy trials state"
+    assert set(wanted.split()) <= set(best)
+    assert best["fraction_of_copy"] is None
+    assert "0 new trials" in autotune(*EMULATED, "--trials", "12", "--db", path).stdout
+
+
+def test_a_replay_says_on_every_line_where_it_was_recorded_and_adds_nothing_the_second_time(tmp_path: Path) -> None:
+    arguments = ("sweep", "softmax", "--device", "recorded", "--db", str(tmp_path / "x.sqlite"))
+    first = autotune(*arguments)
+    assert first.returncode == 0, first
+    unmarked = [line for line in first.stdout.splitlines() if line.strip(" ─") and "recorded on NVIDIA H200" not in line]
+    assert [line.split() for line in unmarked] == [["version", "configuration", "time", "us", "GB/s", "of", "copy", "trials"]]
+    for version in ("v0", "v1", "v2", "v3", "v4"):
+        assert f"\n {version} " in first.stdout
+    assert "0 new trials" in autotune(*arguments).stdout
+
+
+def test_a_size_that_was_not_recorded_is_an_error_that_names_those_that_were(tmp_path: Path) -> None:
+    said = refused("sweep", "softmax", "--device", "recorded", "--size", "17x19", "--db", str(tmp_path / "x.sqlite"))
+    assert "17x19" in said
+    assert "4096x4096" in said
+
+
+def test_json_lines_tell_every_step(tmp_path: Path) -> None:
+    done = autotune(*EMULATED, "--trials", "3", "--json", "--db", str(tmp_path / "x.sqlite"))
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [e["event"] for e in events if e["event"] != "building"] == [
+        "began",
+        "problem",
+        "trial",
+        "trial",
+        "trial",
+        "racing",
+        "settled",
+        "ended",
+    ]
+    assert events[-1]["new_trials"] == 3
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sqlite")
+    command = [sys.executable, "-m", "autotune", *EMULATED, "--exhaustive", "--json", "--db", path]
+    sweep = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    seen = _read_trials(sweep, 5)
+    sweep.send_signal(signal.SIGINT)
+    rest, _ = sweep.communicate(timeout=60)
+    assert sweep.returncode == 130
+    told = seen + sum('"event": "trial"' in line for line in rest.splitlines())
+    assert len(json.loads(autotune("inspect", "trials", "--json", "--db", path).stdout)) == told
+
+
+def test_kill_9_loses_no_stored_trial_and_the_next_sweep_goes_on(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sqlite")
+    command = [sys.executable, "-m", "autotune", *EMULATED, "--trials", "40", "--json", "--db", path]
+    sweep = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    seen = _read_trials(sweep, 7)
+    sweep.kill()
+    sweep.communicate(timeout=60)
+    stored = len(json.loads(autotune("inspect", "trials", "--json", "--db", path).stdout))
+    assert stored >= seen
+    assert f"{40 - stored} new trials" in autotune(*command[3:-3], "--db", path).stdout.replace('"', "")
+    trials = json.loads(autotune("inspect", "trials", "--json", "--db", path).stdout)
+    tried = [(t["version"], json.dumps(t["parameters"])) for t in trials]
+    assert len(tried) == len(set(tried)) == 40
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    command = f"{sys.executable} -m autotune inspect best --json --db results/nvidia-h200.sqlite | head -1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, cwd=Path(__file__).parent.parent, timeout=60
+    )
+    assert done.stderr == ""
+
+
+def _read_trials(sweep: "subprocess.Popen[str]", count: int) -> int:
+    """Read the sweep's lines until `count` trials are told; how many were."""
+    assert sweep.stdout is not None
+    seen = 0
+    started = time.monotonic()
+    while seen < count and time.monotonic() - started < 120:
+        seen += '"event": "trial"' in sweep.stdout.readline()
+    return seen
+
+
+def _gpus() -> int:
+    from autotune.backends.select import gpu_count
+
+    return gpu_count()
