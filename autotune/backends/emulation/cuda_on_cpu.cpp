@@ -39,6 +39,8 @@ namespace cuda_on_cpu {
 namespace {
 
 constexpr size_t kStackBytes = 128 * 1024;
+constexpr size_t kStackPitch = kStackBytes + 5 * 64;  // at a power of two the tops of all stacks would share a few cache sets
+constexpr uintptr_t kPageBytes = 4096;
 constexpr size_t kStacksPerMapping = 64;
 constexpr unsigned kSwitchOrdersNothing = 1;
 constexpr size_t kMaxExchangeBytes = 16;
@@ -142,10 +144,15 @@ public:
 
 private:
     void map() {
-        void* memory = mmap(nullptr, kStackBytes * kStacksPerMapping, PROT_READ | PROT_WRITE,
+        void* memory = mmap(nullptr, kStackPitch * kStacksPerMapping, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) abort();
-        for (size_t i = 0; i < kStacksPerMapping; i++) hosts_.push_back({static_cast<char*>(memory) + i * kStackBytes, nullptr});
+        for (size_t i = 0; i < kStacksPerMapping; i++) {
+            hosts_.push_back({static_cast<char*>(memory) + i * kStackPitch, nullptr});
+            // A stack that overflows is a crash, not a corrupted neighbour.
+            auto lowest_page = (reinterpret_cast<uintptr_t>(hosts_.back().stack) + kPageBytes - 1) & ~(kPageBytes - 1);
+            mprotect(reinterpret_cast<void*>(lowest_page), kPageBytes, PROT_NONE);
+        }
     }
     std::vector<Host> hosts_;
 };
