@@ -102,14 +102,14 @@ WRONG = {
     "v3": (Outcome.WRONG_RESULT, "elements outside the matrix were written, 1 of them"),
     "v4": (Outcome.WRONG_RESULT, "elements are wrong"),
     "v5": (Outcome.WRONG_RESULT, "the input was written to"),
-    "v10": (Outcome.LAUNCH_ERROR, ""),
+    "v10": (Outcome.LAUNCH_ERROR, "cuFuncSetAttribute"),
     "v15": (Outcome.LAUNCH_ERROR, "TOO_LARGE"),
 }
 POISONING = {
     "v6": (Outcome.LAUNCH_ERROR, "illegal"),
     "v7": (Outcome.LAUNCH_ERROR, "misaligned"),
     "v8": (Outcome.TIMEOUT, "no answer within"),
-    "v11": (Outcome.LAUNCH_ERROR, ""),
+    "v11": (Outcome.LAUNCH_ERROR, "fail"),
 }
 
 
