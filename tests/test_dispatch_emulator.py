@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.database import Database
 from autotune.device import EMULATOR
 from autotune.dispatch import Dispatcher
 from autotune.dispatch.arrays import stream_handle
@@ -177,6 +178,18 @@ def test_reload_sees_what_was_tuned_since(tmp_path: Path) -> None:
     softmax.reload()
     softmax(normal(4, 33))
     assert softmax.stats().hits == {"safe": 2, "exact": 1}
+
+
+def test_sizes_without_an_answer_of_their_own_are_noted_once_for_the_next_sweep(tmp_path: Path) -> None:
+    path = write_database(tmp_path / "db.sqlite", [(8, 64, V3)], device=EMULATOR)
+    softmax = Dispatcher("softmax", db=path, device="emulator")
+    for cols in (64, 128, 128, 33):
+        softmax(normal(8, cols))
+    assert softmax.note_misses() == 2
+    assert softmax.note_misses() == 0
+    with Database(path, mode="read") as db:
+        misses = db.select("SELECT rows, cols, tier, count FROM misses JOIN problems ON problems.id = misses.problem ORDER BY cols")
+    assert [tuple(row.values()) for row in misses] == [(8, 33, "safe", 1), (8, 128, "nearest", 2)]
 
 
 def test_a_dispatcher_without_any_database_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

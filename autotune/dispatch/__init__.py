@@ -31,7 +31,7 @@ def softmax(x: Any, out: Any = None, stream: Any = None) -> Any:
 
 
 def _traced_softmax(x: Any, out: Any = None, stream: Any = None) -> Any:
-    from autotune.dispatch.traced import into, new
+    from autotune.dispatch.torch_traced import into, new
 
     if stream is not None:
         raise TypeError("stream= cannot be compiled; use `with torch.cuda.stream(...)`")

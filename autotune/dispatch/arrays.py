@@ -5,7 +5,7 @@ A library is never imported unless its arrays come in, and then only by what tho
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -136,6 +136,17 @@ def kind_of(array: Any) -> Kind:
         f"what came is {_article(type(array).__name__)}; accepted are PyCUDA, torch, CuPy, Numba and JAX arrays and anything with"
         " __cuda_array_interface__ or DLPack"
     )
+
+
+def telling_gpus_apart(kind: Kind, ordinal_of: Callable[[int], int | None]) -> Kind:
+    """A kind for machines with several GPUs, whose layouts include the GPU that a pointer belongs to."""
+    describe = kind.describe
+
+    def placed(array: Any) -> tuple[Any, int]:
+        layout, pointer = describe(array)
+        return (*layout, ordinal_of(pointer)), pointer
+
+    return replace(kind, describe=placed)
 
 
 def stream_handle(stream: Any) -> int:

@@ -7,14 +7,16 @@ result's) is on that path. A new layout takes the other one, once: it is checked
 import os
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from autotune.catalogue import load
-from autotune.dispatch.arrays import HandOver, Kind, View, kind_of, stream_handle
+from autotune.configuration import Configuration
+from autotune.device import EMULATOR, Device
+from autotune.dispatch.arrays import HandOver, Kind, View, kind_of, stream_handle, telling_gpus_apart
 from autotune.dispatch.plan import LaunchCall, Launcher, Plan, Planner, nothing
 from autotune.dispatch.request import check_interleaved, posed
 from autotune.dispatch.selection import Explanation
@@ -115,11 +117,12 @@ class Dispatcher:
     def warm(self, shapes: Iterable[tuple[int, ...]], dtypes: Iterable[str] = (), *, stream: Any = None) -> None:
         """Load what packed arrays of these shapes need on the current device, so that a capture or a first call finds it in place.
 
-        `dtypes` are all that the operation offers unless named. With `stream`, workspaces are made for it too.
+        Without `dtypes`, all are meant that the safe kernel takes. With `stream`, workspaces are made for it too.
         """
         planner = self._planner(self._ordinal(None))
+        meant = tuple(dtypes) or self.operation.version(self.operation.safe.version).dtypes
         for *leading, cols in shapes:
-            for dtype in tuple(dtypes) or self.operation.dtypes:
+            for dtype in meant:
                 problem = Problem(self.operation.name, prod(leading), cols, dtype)
                 if not problem.empty:
                     planner.warm(problem, None if stream is None else stream_handle(stream))
@@ -149,6 +152,25 @@ class Dispatcher:
                 hits[plan.tier] = hits.get(plan.tier, 0) + plan.hits
             return Stats(hits, self._misses, sum(planner.loads for planner in self._planners.values()), len(self._plans))
 
+    def note_misses(self) -> int:
+        """Log the sizes that had no answer of their own since the last time, for `autotune sweep --from-misses`; returns how many.
+
+        They go into the database that was named, or the user's own. Never called by a call: it writes a file.
+        """
+        from autotune.database import Database, default_path
+
+        noted: dict[Device, list[tuple[Problem, str, Configuration | None, int]]] = {}
+        for plan in list(self._plans.values()):
+            count = plan.hits - plan.noted
+            if plan.missed and count:
+                plan.noted += count
+                noted.setdefault(plan.device, []).append((plan.problem, plan.tier, plan.configuration, count))
+        if noted:
+            with Database(Path(self._db or default_path()), create=True) as database:
+                for device, misses in noted.items():
+                    database.add_misses(device, misses)
+        return sum(map(len, noted.values()))
+
     def explain(self, rows: int, cols: int, dtype: str = "float32") -> Explanation:
         """Why a packed matrix of this size gets the kernel that it gets on the current device."""
         return self._planner(self._ordinal(None)).selector.explain(Problem(self.operation.name, rows, cols, dtype))
@@ -156,7 +178,7 @@ class Dispatcher:
     def _kind(self, array: Any) -> Kind:
         kind = kind_of(array)
         if self._cuda is not None and self._cuda.device_count > 1 and not kind.knows_device:
-            kind = _placed(kind, self._cuda)
+            kind = telling_gpus_apart(kind, self._cuda.ordinal_of)
         self._kinds[type(array)] = kind
         return kind
 
@@ -186,7 +208,7 @@ class Dispatcher:
         if ordinal != self._ordinal(out):
             raise UsageError(f"out is on GPU {self._ordinal(out)} and the input on GPU {ordinal}; both must be on one")
         if problem.empty:
-            return Plan(problem, "empty", None, nothing, 0, 0), True
+            return Plan(EMULATOR, problem, "empty", None, nothing, 0, 0), True
         planner = self._planner(ordinal)
         capturing = planner.launcher.capturing(stream)
         try:
@@ -199,7 +221,8 @@ class Dispatcher:
         if kind.synchronous:
             launch = _then_wait(launch, planner.launcher)
         # What a capture had to make do with is no answer for later calls.
-        return Plan(problem, candidate.tier, candidate.configuration, launch, source.extent_bytes, target.extent_bytes), not capturing
+        chosen = (planner.launcher.device, problem, candidate.tier, candidate.configuration)
+        return Plan(*chosen, launch, source.extent_bytes, target.extent_bytes), not capturing
 
     def _ordinal(self, view: View | None) -> int:
         """The GPU that an array is on; the current one for an array that does not say."""
@@ -247,17 +270,6 @@ def _start_cuda() -> "Cuda":
     from autotune.dispatch.cuda_driver import Cuda
 
     return Cuda()
-
-
-def _placed(kind: Kind, cuda: "Cuda") -> Kind:
-    """A kind for machines with several GPUs whose layouts tell them apart by the pointer."""
-    describe, ordinal_of = kind.describe, cuda.ordinal_of
-
-    def placed(array: Any) -> tuple[Any, int]:
-        layout, pointer = describe(array)
-        return (*layout, ordinal_of(pointer)), pointer
-
-    return replace(kind, describe=placed)
 
 
 def _then_wait(launch: LaunchCall, launcher: Launcher) -> LaunchCall:

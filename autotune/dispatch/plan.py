@@ -54,9 +54,10 @@ class Launcher(Protocol):
 class Plan:
     """What runs one layout. `input_bytes` and `output_bytes` are the extents of both matrices, to tell whether they overlap.
 
-    `hits` counts calls without a lock, so that threads that race may lose one; it is for reading, not for accounting.
+    `hits` counts calls without a lock, so that threads that race may lose one; `noted` of them are in a database's log of misses.
     """
 
+    device: Device
     problem: Problem
     tier: str
     configuration: Configuration | None
@@ -64,6 +65,12 @@ class Plan:
     input_bytes: int
     output_bytes: int
     hits: int = 0
+    noted: int = 0
+
+    @property
+    def missed(self) -> bool:
+        """Whether the size has no answer of its own."""
+        return self.tier not in ("pin", "exact", "empty")
 
 
 def nothing(output: int, source: int, stream: int) -> None:
