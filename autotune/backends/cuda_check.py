@@ -196,7 +196,8 @@ def host_reference(operation: Operation, rows: Array) -> Array:
 def compute_reference(setup: Setup, reference: int) -> None:
     """Write the float64 reference of the first pair to `reference`, row after row without gaps.
 
-    On the GPU when the operation has a reference template, which is then compared with the host's on sampled rows; else on the host.
+    On the GPU when the operation has a reference template, whose kernel `<operation>_reference` gets a warp per row and writes double,
+    and which is then compared with the host's on sampled rows; else on the host.
     Raises AutotuneError when the two disagree: then the operation is wrong, and no configuration can be judged.
     """
     problem, operation = setup.problem, setup.operation
