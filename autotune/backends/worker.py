@@ -68,7 +68,7 @@ class Worker:
         self._forget()
 
     def close(self) -> None:
-        """End the child, giving it a moment to put its device in order."""
+        """End the child for good, giving it a moment to put its device in order."""
         if self._process is not None:
             if self._connection is not None:
                 with suppress(OSError):
@@ -76,6 +76,7 @@ class Worker:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLOSE_TIMEOUT_S)
         self.discard()
+        self._said.close()
 
     def _spawn(self) -> None:
         if self._process is not None:
