@@ -1,6 +1,6 @@
 """Runs instances of softmax in the emulator, for the tests of its kernels."""
 
-from functools import lru_cache
+from functools import cache
 from itertools import groupby
 
 import numpy as np
@@ -11,7 +11,6 @@ from autotune.backends.emulation.run import Launch, Library
 from autotune.check import compare, numpy_dtype
 from autotune.configuration import Configuration
 from autotune.device import EMULATOR
-from autotune.problem import Problem
 
 SOFTMAX = catalogue.load("softmax")
 UNIT = 15  # instances in one library
@@ -26,18 +25,18 @@ def units():
     return groups
 
 
-@lru_cache(maxsize=None)
+@cache
 def library(configurations, dtype="float32"):
     version = SOFTMAX.version(configurations[0].version)
     return Library(build.library(source.render(version, configurations, dtype)))
 
 
-def launch_of(configuration, problem, output, input, seed=0):
+def launch_of(configuration, problem, y, x, seed=0):
     version = SOFTMAX.version(configuration.version)
     plan = version.launch(configuration, problem, EMULATOR)
     return Launch(
         symbol=source.symbol(version, configuration, problem.dtype),
-        arguments=(output, input, problem.rows, problem.cols, problem.output_stride, problem.input_stride, None),
+        arguments=(y, x, problem.rows, problem.cols, problem.output_stride, problem.input_stride, None),
         blocks=plan.blocks,
         threads=version.bounds(configuration).threads,
         shared_bytes=plan.shared_bytes,

@@ -51,5 +51,6 @@ def _stashed_bytes(configuration: Configuration, problem: Problem) -> int:
 
 
 def _static_shared_bytes(block: int) -> int:
-    """A float per warp for the maximum and one for the sum; a single warp needs neither."""
-    return 2 * 4 * (block // 32) if block > 32 else 0
+    """A float per warp for the maximum and one for the sum, up to where the stash is aligned; a single warp needs neither."""
+    warps = block // 32 if block > 32 else 0
+    return -(-2 * 4 * warps // 16) * 16

@@ -1,0 +1,33 @@
+"""What all tests share: tests that need nvcc are deselected where there is none, and the summary says so."""
+
+import pytest
+
+from autotune import nvcc
+from autotune.errors import UsageError
+
+
+def _missing_nvcc() -> str:
+    """Why nvcc cannot be used here; "" when it can."""
+    try:
+        nvcc.find()
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "nvcc: needs NVIDIA's compiler, but no GPU; deselected, with a word in the summary, where there is none"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    deselected = [item for item in items if item.get_closest_marker("nvcc")] if _missing_nvcc() else []
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in deselected]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if why := _missing_nvcc():
+        terminalreporter.write_line(f"Every test that compiles with nvcc was deselected: {why}", yellow=True)
