@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.check import compare, inputs
@@ -70,6 +70,7 @@ def test_one_wrong_element_is_found_wherever_it_is(got: float, right: float) -> 
     assert str(comparison).startswith("1 element is wrong, first row 1, column 3: ")
 
 
+@settings(deadline=None)
 @given(error=st.floats(0, 3e-5), r=st.floats(1e-20, 1.0))
 def test_an_element_passes_up_to_the_tolerance_and_its_error_is_reported(error: float, r: float) -> None:
     y = np.array([[r * (1 + error)]])

@@ -76,6 +76,8 @@ __global__ void counters(unsigned* out) {
     atomicInc(out + 1, 4u);
     atomicMax(out + 2, threadIdx.x);
     atomicMin(out + 3, threadIdx.x);
+    atomicOr(out + 4, 1u << threadIdx.x % 32);
+    if (atomicCAS(out + 5, 0u, 7u) == 7u) atomicExch(out + 6, 8u);
 }
 __global__ void from_half(float* out, const __half* in, long long n) { for (int i = 0; i < n; i++) out[i] = __half2float(in[i]); }
 __global__ void to_half(__half* out, const float* in, long long n) { for (int i = 0; i < n; i++) out[i] = __float2half_rn(in[i]); }
@@ -167,9 +169,9 @@ def test_shared_memory_is_nan_at_the_start_of_each_block(kernels: Library) -> No
 
 
 def test_atomics_lose_no_update(kernels: Library) -> None:
-    out = np.array([0, 0, 0, 99], np.uint32)
+    out = np.array([0, 0, 0, 99, 0, 0, 0], np.uint32)
     launch(kernels, "counters_", out, blocks=3, threads=64, seed=1)
-    np.testing.assert_array_equal(out, [384, 192 % 5, 63, 0])
+    np.testing.assert_array_equal(out, [384, 192 % 5, 63, 0, 0xFFFFFFFF, 7, 8])
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -311,6 +313,13 @@ def test_a_library_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert first.stat().st_mtime_ns == written
     assert build.library("int b;") != first
     assert {path.suffix for path in (tmp_path / "emulator").iterdir()} == {".so"}
+
+
+def test_a_cache_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AUTOTUNE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match=r"^the cache folder .* cannot be written \(Not a directory\); set AUTOTUNE_CACHE to another$"):
+        build.library("int a;")
 
 
 def test_without_a_compiler_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,9 +62,10 @@ def cache_folder() -> Path:
     folder = Path(os.environ.get("AUTOTUNE_CACHE") or user_cache_dir("autotune")) / "emulator"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
     except OSError as error:
-        raise UsageError(f"the cache folder {folder} cannot be made ({error.strerror}); set AUTOTUNE_CACHE to a writable one") from error
-    return folder
+        raise UsageError(f"the cache folder {folder} cannot be written ({error.strerror}); set AUTOTUNE_CACHE to another") from error
 
 
 def library(source: str, sanitizer: Sanitizer = "none") -> Path:

@@ -243,6 +243,10 @@ void open(Warp& warp, WarpGate& gate) {
     gate.rounds++;
 }
 
+void open_if_complete(Warp& warp, WarpGate& gate) {
+    if (gate.lanes && gate.lanes == (gate.mask & warp.live)) open(warp, gate);
+}
+
 WarpGate& gate_of(Warp& warp, unsigned mask) {
     if (mask == ~0u) return warp.full;
     for (auto& gate : warp.partial)
@@ -268,7 +272,7 @@ void wait_at(WarpGate& gate) {
     Fiber& me = *g.current;
     gate.lanes |= 1u << me.lane;
     gate.waiting |= me.bit;
-    if (gate.lanes == (gate.mask & me.warp->live)) open(*me.warp, gate);
+    open_if_complete(*me.warp, gate);
     suspend(Wait::kWarp);
 }
 
@@ -299,10 +303,8 @@ void leave(Fiber& me) {
     Block& block = *me.block;
     Cluster& cluster = *block.cluster;
     warp.live &= ~(1u << me.lane);
-    for (WarpGate* gate : {&warp.full})
-        if (gate->lanes && gate->lanes == (gate->mask & warp.live)) open(warp, *gate);
-    for (auto& gate : warp.partial)
-        if (gate->lanes && gate->lanes == (gate->mask & warp.live)) open(warp, *gate);
+    open_if_complete(warp, warp.full);
+    for (auto& gate : warp.partial) open_if_complete(warp, *gate);
     g.alive--;
     block.alive--;
     if (block.waiting && block.waiting == block.alive) open_barrier(block);
@@ -503,6 +505,8 @@ Status check(const Launch& launch, const Compiled& compiled) {
         say("a grid of %u blocks is no multiple of the cluster of %u", launch.blocks, launch.cluster);
         return kRefused;
     }
+    size_t together = size_t(launch.cooperative ? launch.blocks : launch.cluster) * ((launch.threads + kWarp - 1) / kWarp * kWarp);
+    if (__tsan_create_fiber && together > kMostTsanFibers) return refuse("ThreadSanitizer cannot follow more than 8000 threads at once");
     return kDone;
 }
 

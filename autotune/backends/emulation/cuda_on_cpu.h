@@ -104,16 +104,6 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize) {
 inline unsigned __ballot_sync(unsigned mask, int vote) { return cuda_on_cpu::ballot(mask, vote); }
 inline int __any_sync(unsigned mask, int vote) { return cuda_on_cpu::ballot(mask, vote) != 0; }
 inline int __all_sync(unsigned mask, int vote) { return cuda_on_cpu::ballot(mask, !vote) == 0; }
-inline int __syncthreads_or(int vote) {
-    static char site;
-    int* any = static_cast<int*>(cuda_on_cpu::shared_array(&site, sizeof(int)));
-    __syncthreads();
-    if (threadIdx.x == 0) *any = 0;
-    __syncthreads();
-    if (vote) __atomic_store_n(any, 1, __ATOMIC_RELAXED);
-    __syncthreads();
-    return *any;
-}
 
 // ---- Memory ----
 
