@@ -1,5 +1,6 @@
 """The dispatcher from arrays to results, on the emulator: the kernels that a GPU runs, executed here."""
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,36 @@ def test_a_stream_is_taken_from_whatever_library_made_it() -> None:
     assert [stream_handle(s) for s in (Speaking(), Handle(), Torch(), CuPy(), 15)] == [11, 12, 13, 14, 15]
     with pytest.raises(UsageError, match="stream is a str; pass a PyCUDA, torch, CuPy or Numba stream"):
         stream_handle("main")
+
+
+class Foreign:
+    """An array of a library that speaks DLPack and nothing else."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_an_array_that_speaks_dlpack_is_read_where_it_lies_and_let_go(softmax: Dispatcher) -> None:
+    wide, out = normal(8, 100), normal(8, 64)
+    references = sys.getrefcount(wide)
+    x = wide[:, 8:72]
+    result = Foreign(out)
+    assert softmax(Foreign(x), out=result) is result
+    assert same(out, x)
+    del x
+    assert sys.getrefcount(wide) == references
+    with pytest.raises(UsageError, match="the Foreign holds float64; softmax takes"):
+        softmax(Foreign(np.zeros((2, 2))), out=Foreign(np.zeros((2, 2))))
+    with pytest.raises(UsageError, match="the Foreign holds int32"):
+        softmax(Foreign(np.zeros((2, 2), np.int32)), out=Foreign(np.zeros((2, 2), np.int32)))
+    with pytest.raises(UsageError, match="no Foreign can be made for the result; pass one as out="):
+        softmax(Foreign(out))
 
 
 def test_unknown_devices_and_databases_are_refused(tmp_path: Path) -> None:

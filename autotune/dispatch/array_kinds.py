@@ -56,11 +56,10 @@ NUMPY = Kind(_numpy_describe, _numpy_allocate, _numpy_pointer, _legacy, _numpy_v
 
 # PyCUDA
 def _pycuda_pointer(array: Any) -> int:
-    return int(array.gpudata)
+    return int(array.gpudata or 0)  # an empty GPUArray has no memory at all
 
 
 def _pycuda_describe(array: Any) -> tuple[Hashable, int]:
-    # An empty GPUArray has no memory at all, hence the zero.
     return (array.shape, array.strides, array.dtype), int(array.gpudata or 0)
 
 

@@ -46,7 +46,7 @@ class Matrix:
 
 
 class HandOver(Exception):  # noqa: N818 (it is a change of hands, not an error)
-    """Raised by `describe`: this array must go through its library's own machinery, by the kind's `hand_over`."""
+    """Raised by `describe`: a gradient is wanted, or the array is no real one; the call must go through torch's own dispatcher."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +66,6 @@ class Kind:
     view: Callable[[Any], View]
     allocate_on: Callable[[Any, int], Any] | None = None
     producer: Callable[[Any], int | None] | None = None
-    hand_over: Callable[..., Any] | None = None
     knows_device: bool = True
     synchronous: bool = False
 
@@ -110,7 +109,7 @@ def matrix(view: View) -> Matrix:
 
 def kind_of(array: Any) -> Kind:
     """How to handle arrays of the type of `array`. Raises UsageError for what is no array."""
-    root = type(array).__module__.partition(".")[0]
+    roots = {ancestor.__module__.partition(".")[0] for ancestor in type(array).__mro__}
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         from autotune.dispatch import torch_tensors
@@ -118,15 +117,15 @@ def kind_of(array: Any) -> Kind:
         return torch_tensors.kind_of(array)
     from autotune.dispatch import array_kinds
 
-    if root == "numpy" and hasattr(array, "__array_interface__"):
+    if "numpy" in roots and hasattr(array, "__array_interface__"):
         return array_kinds.NUMPY
-    if root == "pycuda" and hasattr(array, "gpudata"):
+    if "pycuda" in roots and hasattr(array, "gpudata"):
         return array_kinds.PYCUDA
-    if root == "cupy":
+    if "cupy" in roots:
         return array_kinds.cupy()
-    if root in ("jax", "jaxlib"):
+    if roots & {"jax", "jaxlib"}:
         return array_kinds.jax()
-    if root == "numba":
+    if "numba" in roots:
         return array_kinds.numba()
     if hasattr(array, "__cuda_array_interface__"):
         return array_kinds.INTERFACE

@@ -25,6 +25,7 @@ _CAPTURE_IMPLICIT = 906
 _COOPERATIVE_LAUNCH_TOO_LARGE = 720
 _PORTABLE_CLUSTER = 8  # more blocks per cluster than every GPU with clusters has; CUDA C++ Programming Guide, "Thread Block Clusters"
 _DEFAULT_SHARED_BYTES = 48 << 10
+_PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD; 0 and 1 are the legacy stream
 
 Frame = tuple[Any, ctypes.c_void_p, ctypes.c_void_p]
 
@@ -38,7 +39,7 @@ class CudaLauncher:
         self.cuda = cuda
         self.ordinal = ordinal
         self.device = cuda.device(ordinal)
-        self._workspaces: dict[int, tuple[int, int]] = {}
+        self._workspaces: dict[object, tuple[int, int]] = {}
         self.lock = threading.Lock()
 
     def load(self, version: Version, configuration: Configuration, dtype: str, stored: StoredInstance | None, bounds: Bounds) -> Function:
@@ -66,11 +67,13 @@ class CudaLauncher:
 
         Raises KernelError when it would have to be made while the stream is being captured.
         """
-        address, present_bytes = self._workspaces.get(stream, (0, 0))
+        # The default streams have one handle in all contexts, and the per-thread one in all threads too.
+        key = stream if stream > _PER_THREAD_STREAM else (stream, threading.get_ident(), int(self.cuda.call("cuCtxGetCurrent")))
+        address, present_bytes = self._workspaces.get(key, (0, 0))
         if present_bytes >= size_bytes:
             return address
         with self.lock:
-            address, present_bytes = self._workspaces.get(stream, (0, 0))
+            address, present_bytes = self._workspaces.get(key, (0, 0))
             if present_bytes >= size_bytes:
                 return address
             if self.capturing(stream):
@@ -80,7 +83,7 @@ class CudaLauncher:
                 handle = self.cuda.module.CUstream(stream)
                 self.cuda.call("cuMemsetD8Async", self.cuda.module.CUdeviceptr(made), 0, size_bytes, handle)
             # The smaller one is not freed: a captured graph may still refer to it.
-            self._workspaces[stream] = (made, size_bytes)
+            self._workspaces[key] = (made, size_bytes)
             return made
 
     def recover(self, code: int, source: int) -> None:

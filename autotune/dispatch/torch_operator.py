@@ -43,12 +43,14 @@ _operators: dict[int, Operator] = {}
 
 def call(dispatcher: Any, x: Any, out: Any, stream: Any) -> Any:
     """Run `dispatcher` on `x` through torch's dispatcher. Raises UsageError for a `stream`, and for `out` with a gradient."""
+    if not isinstance(x, torch.Tensor):
+        raise UsageError(f"out is a tensor that requires a gradient and the input a {type(x).__name__}; call within torch.no_grad()")
     registered = operator(dispatcher)
     if stream is not None:
         raise UsageError("stream= cannot be combined with a gradient or a traced tensor; use `with torch.cuda.stream(...)`")
     if out is None:
         return registered.new(x)
-    if x.requires_grad and torch.is_grad_enabled():
+    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
         raise UsageError("out= cannot be combined with a gradient; leave it out, or call within torch.no_grad()")
     registered.into(x, out)
     return out

@@ -29,12 +29,6 @@ def _hand_over_at_once(tensor: Any) -> tuple[Hashable, int]:
     raise HandOver
 
 
-def _hand_over(dispatcher: Any, tensor: Any, out: Any, stream: Any) -> Any:
-    from autotune.dispatch import torch_operator
-
-    return torch_operator.call(dispatcher, tensor, out, stream)
-
-
 def _view(tensor: Any) -> View:
     host = tensor.device.type != "cuda"
     return View(
@@ -78,9 +72,9 @@ def _current_stream() -> Callable[[Any], int]:
 
 @lru_cache(maxsize=1)
 def _plain() -> Kind:
-    return Kind(_describe(), _allocate(), torch.Tensor.data_ptr, _current_stream(), _view, _allocate_on, hand_over=_hand_over)
+    return Kind(_describe(), _allocate(), torch.Tensor.data_ptr, _current_stream(), _view, _allocate_on)
 
 
 @lru_cache(maxsize=1)
 def _wrapped() -> Kind:
-    return Kind(_hand_over_at_once, _allocate(), torch.Tensor.data_ptr, _current_stream(), _view, hand_over=_hand_over)
+    return Kind(_hand_over_at_once, _allocate(), torch.Tensor.data_ptr, _current_stream(), _view)
