@@ -9,7 +9,7 @@ from autotune import source
 from autotune.backends.emulation.sanitize import sanitize
 from autotune.check import inputs
 from autotune.problem import Problem
-from tests.emulated import SOFTMAX, launch_of, matrix
+from tests.emulated import SOFTMAX, VERSIONS, launch_of, matrix
 
 BARRIER = re.compile(r"\b(?:__syncthreads|__syncwarp|cluster_arrive\w*|cluster_wait\w*|copy_async_wait\w*|spin_until)\b[^;{}]*;")
 PROBLEM = Problem("softmax", 4, 300, input_stride=300, output_stride=300)
@@ -25,7 +25,7 @@ def text(version):
 
 
 def barriers():
-    counts = {version: len(BARRIER.findall(text(version))) for version in SOFTMAX.versions}
+    counts = {version: len(BARRIER.findall(text(version))) for version in VERSIONS}
     return [pytest.param(version, index, id=f"{version}-{index}") for version, count in counts.items() for index in range(count)]
 
 
@@ -35,7 +35,7 @@ def races(version, code):
     return sanitize("thread", code, [launch_of(instance(version), PROBLEM, y, x, seed) for seed in range(2)])
 
 
-@pytest.mark.parametrize("version", SOFTMAX.versions)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_template_as_it_is_has_no_race(version):
     assert races(version, text(version)) == []
 
@@ -49,8 +49,8 @@ def test_a_template_without_one_of_its_barriers_has_one(version, index):
 
 
 def test_every_version_whose_threads_share_memory_has_barriers_to_delete():
-    counts = {version: len(BARRIER.findall(text(version))) for version in SOFTMAX.versions}
-    shares = {version for version in SOFTMAX.versions if "SHARED_ARRAY(float" in text(version)}
+    counts = {version: len(BARRIER.findall(text(version))) for version in VERSIONS}
+    shares = {version for version in VERSIONS if "SHARED_ARRAY(float" in text(version)}
     assert {version for version, count in counts.items() if count} == shares
     assert counts["v1"] == 2
     assert np.all([counts[version] == 1 for version in ("v2", "v3", "v4")])
