@@ -69,7 +69,7 @@ class Engine:
         self.shut()
         loaded = catalogue.load(operation, kernels)
         bytes_moved = loaded.bytes_moved(problem)
-        pairs = pair_count(bytes_moved, self._facts.device.l2_bytes) if cold else 1
+        pairs = pair_count(bytes_moved, self._facts.device.l2_bytes, problem) if cold else 1
         with failures(self._driver):
             try:
                 kernels_of_ours = Support(self._driver, self._loader, support, self._facts.device)

@@ -11,6 +11,7 @@ from autotune.problem import WIDEST_ACCESS_BYTES, Problem
 SLOT_ALIGNMENT = 256  # what cuMemAlloc itself gives
 GUARD_BYTES = 256
 MOST_PAIRS = 256
+MOST_SPAN_BYTES = 32 << 30
 LAP_OF_L2 = 4  # a lap touches this many times the L2, so that nothing of a pair is left when its turn comes again
 FLUSH_OF_L2 = 3
 
@@ -51,13 +52,21 @@ def output_slots(problem: Problem, count: int) -> Slots:
     return Slots.of(count, problem.rows * problem.output_stride * problem.element_bytes, problem.output_alignment)
 
 
-def pair_count(bytes_moved: int, l2_bytes: int) -> int:
+def pair_count(bytes_moved: int, l2_bytes: int, problem: Problem) -> int:
     """How many pairs of `bytes_moved` bytes make a cold lap.
 
-    >>> pair_count(2 * 4096 * 4096 * 4, 60 << 20), pair_count(8192, 60 << 20), pair_count(1 << 20, 60 << 20)
+    >>> matrix = Problem("softmax", 4096, 4096)
+    >>> pair_count(2 * 4096 * 4096 * 4, 60 << 20, matrix), pair_count(8192, 60 << 20, matrix), pair_count(1 << 20, 60 << 20, matrix)
     (2, 256, 240)
+
+    Rows that lie far apart take far more memory than they move: then there are as many pairs as take 32 GiB, at least one.
+
+    >>> pair_count(8192, 60 << 20, Problem("softmax", 3, 1000, input_stride=2**30))
+    2
     """
-    return max(2, min(MOST_PAIRS, -(-LAP_OF_L2 * l2_bytes // bytes_moved)))
+    span_bytes = problem.rows * (problem.input_stride + problem.output_stride) * problem.element_bytes
+    fitting = max(1, MOST_SPAN_BYTES // max(1, span_bytes))
+    return min(fitting, max(2, min(MOST_PAIRS, -(-LAP_OF_L2 * l2_bytes // bytes_moved))))
 
 
 def needs_flush(bytes_moved: int, pairs: int, l2_bytes: int) -> bool:
