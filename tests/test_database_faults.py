@@ -263,7 +263,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_stored(tmp_path: Path, seed
 
 
 def test_a_kill_while_the_database_is_made_leaves_one_that_can_be_made(tmp_path: Path) -> None:
-    for delay_ms in range(0, 40, 8):
+    for delay_ms in range(0, 40, 13):
         path = tmp_path / f"{delay_ms}.sqlite"
         process = run_python("print(flush=True)\nDatabase(sys.argv[1], create=True)", path)
         assert process.stdout is not None

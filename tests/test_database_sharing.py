@@ -257,7 +257,7 @@ steps = st.lists(
         st.sampled_from(["confirmed", "provisional"]),
         st.floats(1, 100),
     ),
-    max_size=12,
+    max_size=8,
 )
 
 
@@ -284,7 +284,7 @@ def play(db: Database, script: list[tuple[str, object, int, Configuration, str, 
                 db.end_run(run, "done")
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(a=steps, b=steps, mine=steps)
 def test_imports_commute_and_repeating_them_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, a: list[object], b: list[object], mine: list[object]

@@ -173,9 +173,7 @@ def _migrated_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
     copy = sqlite3.connect(":memory:", isolation_level=None)
     connection.backup(copy)
     connection.close()
-    copy.execute("BEGIN IMMEDIATE")
-    migrate(copy)
-    copy.execute("COMMIT")
+    migrate(copy)  # nobody else sees this copy, so it needs no transaction
     copy.execute("PRAGMA query_only = ON")
     return copy
 

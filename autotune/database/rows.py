@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from autotune.database.connection import Connection, Row
+from autotune.database.views import BEST_PER_VERSION_WHERE
 
 
 class Inspector(Connection):
@@ -31,8 +32,10 @@ class Inspector(Connection):
         version: str | None = None,
     ) -> list[Row]:
         """The fastest right configuration of every version on every problem, fastest first within a problem."""
-        order = f"{_BEST_ORDER}, time_us"
-        return [_readable(row) for row in self._filtered("best_per_version", order, operation, rows, cols, dtype, device, version)]
+        filters = {"p.operation": operation, "p.rows": rows, "p.cols": cols, "p.dtype": dtype, "d.name": device, "c.version": version}
+        where, parameters = _where(filters)
+        found = BEST_PER_VERSION_WHERE.format(condition=where.removeprefix("WHERE ") or "true")
+        return [_readable(row) for row in self.select(f"SELECT * FROM ({found}) ORDER BY {_BEST_ORDER}, time_us", parameters)]
 
     def trial_rows(
         self,
