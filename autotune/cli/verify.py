@@ -40,7 +40,8 @@ def verify_command(
 ) -> int:
     """Run every configuration of OPERATION and compare all of its output with the float64 reference."""
     loaded = operation_of(operation, kernels, versions)
-    names = [dtype_of(loaded, name) for name in dtypes] or list(loaded.dtypes)
+    offered = {dtype for name in versions or loaded.versions for dtype in loaded.version(name).dtypes}
+    names = [dtype_of(loaded, name) for name in dtypes] or [name for name in loaded.dtypes if name in offered]
     problems = problems_of(loaded, sizes or SIZES + LONG, None, names)
     failures: Counter[str] = Counter()
     checked = 0
