@@ -74,6 +74,21 @@ def test_a_row_of_another_state_of_the_kernels_is_left_out_with_one_warning(tmp_
     assert (knowledge.tuned, dict(knowledge.instances or {})) == ((), {})
 
 
+@pytest.mark.parametrize(
+    "parameters", ['{"block": 0, "vector": 4, "unroll": 1}', '{"block": 256}', '{"block": "x", "vector": 4, "unroll": 1}']
+)
+def test_a_row_whose_parameters_its_version_does_not_declare_is_left_out(tmp_path: Path, parameters: str) -> None:
+    path = write_database(tmp_path / "db.sqlite", [(64, 128, V3), (64, 256, V2)])
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE configurations SET parameters = ? WHERE version = 'v3'", (parameters,))
+    connection.commit()
+    connection.close()
+    with pytest.warns(RuntimeWarning, match="1 tuned sizes"):
+        knowledge = known(path)
+    assert [entry.configuration for entry in knowledge.tuned] == [V2]
+    assert set(knowledge.instances or {}) == {(V2, "float32")}
+
+
 @pytest.mark.parametrize("content", [b"", b"not a database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 def test_a_file_that_is_no_database_is_left_out_with_one_warning_and_the_next_layer_serves(tmp_path: Path, content: bytes) -> None:
     broken = tmp_path / "broken.sqlite"

@@ -17,7 +17,7 @@ from autotune.catalogue import load
 from autotune.configuration import Configuration
 from autotune.device import EMULATOR, Device
 from autotune.dispatch.arrays import HandOver, Kind, View, kind_of, stream_handle, telling_gpus_apart
-from autotune.dispatch.plan import LaunchCall, Launcher, Plan, Planner, nothing
+from autotune.dispatch.plan import LaunchCall, Launcher, NotLoaded, Plan, Planner, nothing
 from autotune.dispatch.request import check_interleaved, posed
 from autotune.dispatch.selection import Explanation
 from autotune.dispatch.store import layers
@@ -198,13 +198,15 @@ class Dispatcher:
         """The plan of a layout that has none yet; threads that want the same one wait for the first of them."""
         if os.getpid() != self._process and self._cuda is not None:
             raise KernelError("this process was forked after the GPU was in use, which CUDA does not survive; start it with 'spawn'")
-        with self._flights.setdefault(key, threading.Lock()):
-            plan = self._plans.get(key)
-            if plan is None:
-                plan, keep = self._decide(kind, kind.view(x), other.view(out), stream)
-                if keep:
-                    self._keep(key, plan)
-        self._flights.pop(key, None)
+        try:
+            with self._flights.setdefault(key, threading.Lock()):
+                plan = self._plans.get(key)
+                if plan is None:
+                    plan, keep = self._decide(kind, kind.view(x), other.view(out), stream)
+                    if keep:
+                        self._keep(key, plan)
+        finally:
+            self._flights.pop(key, None)
         return plan
 
     def _decide(self, kind: Kind, x: View, out: View, stream: int) -> tuple[Plan, bool]:
@@ -218,7 +220,7 @@ class Dispatcher:
         capturing = planner.launcher.capturing(stream)
         try:
             candidate, launch = planner.launch_of(problem, loaded_only=self._frozen or capturing)
-        except KeyError:
+        except NotLoaded:
             state = "the stream is being captured" if capturing else "the dispatcher is frozen"
             raise KernelError(
                 f"{state} and no kernel that is loaded runs {problem}; call warm([({problem.rows}, {problem.cols})]) before"

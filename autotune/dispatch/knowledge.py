@@ -100,7 +100,7 @@ class _Gathered:
         self.blocked: dict[tuple[Configuration, str, int | None, int | None], str] = {}
         self.instances: dict[Key, StoredInstance] = {}
         self._shas: dict[str, str] = {}
-        self._configurations: dict[tuple[str, str], Configuration] = {}
+        self._configurations: dict[tuple[str, str], Configuration | None] = {}
 
     def add(self, connection: sqlite3.Connection, layer: Layer) -> None:
         connection.execute("BEGIN")  # one snapshot for all the questions
@@ -147,10 +147,10 @@ class _Gathered:
             (self.operation.name,),
         )
         for *problem, version, parameters, template_sha, time_us, state, origin in rows:
-            if self._current(version) != template_sha:
+            chosen = self._configuration(version, parameters) if self._current(version) == template_sha else None
+            if chosen is None:
                 stale += problem[0] == self.device.name
                 continue
-            chosen = self._configuration(version, parameters)
             yield tuple(problem), _tuned(problem, chosen, template_sha, time_us, state, origin, layer.path)
         if stale:
             warnings.warn(
@@ -166,8 +166,10 @@ class _Gathered:
             (self.operation.name,),
         )
         for version, parameters, dtype, arch, template_sha, symbol, binary_sha, kind in rows:
-            if self._current(version) == template_sha and runs_on(kind, arch, self.device):
-                yield StoredInstance(self._configuration(version, parameters), dtype, arch, kind, symbol, binary_sha, layer)
+            if self._current(version) != template_sha or not runs_on(kind, arch, self.device):
+                continue
+            if configuration := self._configuration(version, parameters):
+                yield StoredInstance(configuration, dtype, arch, kind, symbol, binary_sha, layer)
 
     def _pins(self, connection: sqlite3.Connection) -> Iterator[Pin]:
         rows = connection.execute(
@@ -176,7 +178,8 @@ class _Gathered:
             (self.operation.name, self.device.name),
         )
         for dtype, least_rows, most_rows, least_cols, most_cols, version, parameters, author, why in rows:
-            yield Pin(dtype, least_rows, most_rows, least_cols, most_cols, self._configuration(version, parameters), author, why)
+            if version in self.operation.versions and (configuration := self._configuration(version, parameters)):
+                yield Pin(dtype, least_rows, most_rows, least_cols, most_cols, configuration, author, why)
 
     def _blocked(self, connection: sqlite3.Connection) -> Iterator[tuple[tuple[Configuration, str, int | None, int | None], str]]:
         rows = connection.execute(
@@ -185,8 +188,8 @@ class _Gathered:
             (self.operation.name, self.device.name),
         )
         for version, parameters, dtype, template_sha, size_rows, size_cols, reason in rows:
-            if self._current(version) == template_sha:
-                yield (self._configuration(version, parameters), dtype, size_rows, size_cols), reason
+            if self._current(version) == template_sha and (configuration := self._configuration(version, parameters)):
+                yield (configuration, dtype, size_rows, size_cols), reason
 
     def _current(self, version: str) -> str:
         if version not in self._shas:
@@ -194,10 +197,15 @@ class _Gathered:
             self._shas[version] = source.read(known.template).sha if known else ""
         return self._shas[version]
 
-    def _configuration(self, version: str, parameters: str) -> Configuration:
+    def _configuration(self, version: str, parameters: str) -> Configuration | None:
+        """The configuration that a row names; None when its version does not declare it, since its functions could not be asked."""
         key = (version, parameters)
         if key not in self._configurations:
-            self._configurations[key] = Configuration.from_json(version, parameters)
+            configuration = Configuration.from_json(version, parameters)
+            declared = self.operation.version(version).parameters
+            names = tuple(name for name, _ in configuration.parameters)
+            fits = names == tuple(declared) and all(value in declared[name] for name, value in configuration.parameters)
+            self._configurations[key] = configuration if fits else None
         return self._configurations[key]
 
 

@@ -20,6 +20,10 @@ from autotune.problem import Problem
 LaunchCall = Callable[[int, int, int], object]
 
 
+class NotLoaded(Exception):  # noqa: N818 (whoever asked for loaded instances only knows what to do about it)
+    """Of all candidates for a problem, none is loaded."""
+
+
 class Function(Protocol):
     """A loaded instance."""
 
@@ -92,7 +96,7 @@ class Planner:
     def launch_of(self, problem: Problem, *, loaded_only: bool) -> tuple[Candidate, LaunchCall]:
         """The best candidate that can be launched for `problem`, and its launch.
 
-        With `loaded_only`, only instances that are loaded already count; KeyError when there is none among them.
+        With `loaded_only`, only instances that are loaded already count; NotLoaded when none of them is.
         """
         for candidate in self._candidates(problem, loaded_only):
             key = (candidate.configuration, problem.dtype)
@@ -106,7 +110,7 @@ class Planner:
                     continue
             version = self.operation.version(candidate.configuration.version)
             return candidate, function.bind(problem, version.launch(candidate.configuration, problem, self.launcher.device))
-        raise KeyError(str(problem))
+        raise NotLoaded(str(problem))
 
     def warm(self, problem: Problem, stream: int | None) -> None:
         """Load the instance for `problem`, and make its workspace on `stream` where it needs one."""
