@@ -1,0 +1,70 @@
+"""v6: a warp or a part of one per row, in registers, one read."""
+
+from autotune import packs
+from autotune.configuration import Configuration
+from autotune.definition import Bounds, Launch, Verdict, all_of
+from autotune.device import Device
+from autotune.problem import Problem
+
+TEMPLATE = "v6.cu"
+PARAMETERS = {
+    "lanes": (1, 2, 4, 8, 16, 32),
+    "rows": (1, 2),
+    "items": (1, 2, 3, 4, 6, 8, 12, 16),
+    "vector": (1, 2, 4, 8),
+    "warps": (1, 2, 4),
+    "edges": ("exact", "masked"),
+}
+DTYPES = ("float32", "float16", "bfloat16")
+IN_PLACE = True
+LEAST_COMPUTE_CAPABILITY = (8, 0)  # max and cvt of two elements of 16 bits
+
+MOST_VALUES = 64  # in registers, as floats, beside some 20 registers of addresses and sums
+LEAST_BYTES = 8  # of a row that a lane holds: below that, too little is in flight
+MOST_WASTE = 1.25  # lanes' places over elements
+
+
+def bounds(configuration: Configuration) -> Bounds:
+    return Bounds(threads=32 * configuration.integer("warps"))
+
+
+def applicable(configuration: Configuration, problem: Problem, device: Device) -> Verdict:
+    lanes, rows, items, vector = (configuration.integer(name) for name in ("lanes", "rows", "items", "vector"))
+    edges = str(configuration["edges"])
+    row_packs, access_bytes = packs.per_row(problem, vector, edges), vector * problem.element_bytes
+    groups = problem.rows / (rows * 32 // lanes)
+    return all_of(
+        packs.loadable(problem, vector),
+        packs.placed(problem, vector, edges),
+        (
+            row_packs <= lanes * items,
+            f"a row takes {row_packs} packs of {vector}, and {lanes} lanes with {items} items hold {lanes * items}",
+        ),
+        (
+            rows * items * vector <= MOST_VALUES,
+            f"{rows * items * vector} values a lane are more than the {MOST_VALUES} that registers hold",
+        ),
+        (
+            items == packs.smallest(PARAMETERS["items"], -(-row_packs // lanes)),
+            f"fewer items than {items} hold a row of {problem.cols}",
+        ),
+        (
+            lanes * items <= max(MOST_WASTE * row_packs, row_packs + 1) or _sole(lanes, items),
+            f"{lanes} lanes with {items} items hold {lanes * items} packs, and a row takes only {row_packs}",
+        ),
+        (items * access_bytes >= LEAST_BYTES or lanes == 1, f"{items * access_bytes} bytes a lane are too few to be in flight"),
+        (access_bytes > 4 or lanes >= 8, f"accesses of 4 bytes by {lanes} lanes leave sectors half used"),
+        (items * access_bytes <= 64 or lanes == 32, f"{items * access_bytes} bytes a lane leave rows on too few lanes"),
+        (rows == 1 or groups >= 8 * device.sm_count, f"{problem.rows} rows are too few for {rows} a group"),
+    )
+
+
+def launch(configuration: Configuration, problem: Problem, device: Device) -> Launch:
+    lanes, rows, warps = (configuration.integer(name) for name in ("lanes", "rows", "warps"))
+    rows_per_block = rows * warps * 32 // lanes
+    return Launch(blocks=-(-problem.rows // rows_per_block))
+
+
+def _sole(lanes: int, items: int) -> bool:
+    """Whether nothing smaller than a single item on one lane could hold a row."""
+    return lanes == 1 and items == 1

@@ -1,0 +1,29 @@
+// v6: a warp, or a part of one, computes a row that it holds in registers. One read, no shared memory, no barrier.
+
+#include "common.cuh"
+#include "held.cuh"
+
+template <class Element, int lanes, int rows_per_group, int items, int vector, int warps, Edges edges>
+__device__ __forceinline__ void softmax_v6(Element* output, const Element* input, long long rows, long long cols,
+                                           long long output_stride, long long input_stride, void*) {
+    // Parameters
+    using Part = Held<Element, vector, items, exponentials, edges>;
+    using PartExp = typename Part::PartExp;
+    constexpr int groups = warps * lanes_per_warp / lanes;
+    const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const long long first = static_cast<long long>(blockIdx.x) * groups * rows_per_group + group;
+
+    // Load: all rows of the group before any is used. One beyond the last has no packs, but its lanes are needed by the shuffles
+    Part part[rows_per_group];
+#pragma unroll
+    for (int r = 0; r < rows_per_group; r++)
+        part[r].load({output, input, first + r * groups, rows, cols, output_stride, input_stride}, lane, lanes);
+
+    // Reduce and write
+#pragma unroll
+    for (int r = 0; r < rows_per_group; r++) {
+        const PartExp exponential(combine_lanes<Max, lanes>(part[r].maximum()));
+        const float scale = 1.0f / combine_lanes<Sum, lanes>(part[r].sum(exponential));
+        part[r].store({output, input, first + r * groups, rows, cols, output_stride, input_stride}, lane, lanes, exponential, scale);
+    }
+}

@@ -1,0 +1,36 @@
+// v8: a cluster of blocks computes one row that it holds in registers. As v7, with every warp pushing its part to every block.
+
+#include "common.cuh"
+#include "cluster.cuh"
+#include "held.cuh"
+
+template <class Element, int cluster, int block, int items, int vector, Hold hold, Edges edges>
+__device__ __forceinline__ void softmax_v8(Element* output, const Element* input, long long rows, long long cols,
+                                           long long output_stride, long long input_stride, void*) {
+    // Parameters
+    using Part = Held<Element, vector, items, hold, edges>;
+    using PartExp = typename Part::PartExp;
+    constexpr int warps = block / lanes_per_warp, stride = cluster * block;
+    const unsigned rank = cluster_rank();
+    const int warp = threadIdx.x / lanes_per_warp, lane = threadIdx.x % lanes_per_warp, first = rank * block + threadIdx.x;
+    const Row<Element, vector, edges> row(output, input, blockIdx.x / cluster, rows, cols, output_stride, input_stride);
+    SHARED_ARRAY(Partial, partial, cluster * warps);
+    cluster_arrive_relaxed();
+
+    // Load
+    Part part;
+    part.load(row, first, stride);
+
+    // Reduce
+    const float maximum = combine_lanes<Max, lanes_per_warp>(part.maximum());
+    const PartExp exponential(maximum);
+    const Partial mine = {maximum, combine_lanes<Sum, lanes_per_warp>(part.sum(exponential))};
+    cluster_wait_acquire();  // every block has started, so its shared memory is there; by now this waits for nobody
+    if (lane < cluster) cluster_store(&partial[rank * warps + warp], lane, mine);
+    cluster_arrive_release();
+    cluster_wait_acquire();  // every part is written before any warp reads them all, and before a block that is written to ends
+    const Partial all = combine_shared<PartExp, cluster * warps>(partial);
+
+    // Write
+    part.store(row, first, stride, exponential, rescaled<PartExp>(1.0f / all.sum, maximum, all.maximum));
+}
