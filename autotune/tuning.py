@@ -52,6 +52,7 @@ class Tuning:
         self._problem = problem
         self._summary = summary
         self._started = time.monotonic()
+        self._mine: set[Configuration] = set()  # those with a trial of this run
 
     def run(self) -> None:
         """Measure until the budget is spent, then settle; raises KeyboardInterrupt after storing what there is."""
@@ -171,6 +172,7 @@ class Tuning:
                 configuration, outcome, instance=instance, check=screened.check, rounds=(screened.round,)
             )
             self._times[configuration] = time_us
+            self._mine.add(configuration)
             mine.outcomes[outcome] += 1
             self._tools.watcher.trial(mine, configuration, outcome, time_us, self._best_us())
             return time_us
@@ -207,11 +209,27 @@ class Tuning:
             self._tools.database.finish(self._ids[configuration], failure.outcome, failure.message)
             mine.failures[f"{failure.outcome}: {failure.message}"] += 1
 
-        instances: dict[Configuration, Instance] = {c: self._tools.workshop.instance(c, self._problem.dtype) for c in contenders}
-        Race(bench, instances, seed=self._tools.seed, save=self._save, failed=failed).run(contenders)
+        instances: dict[Configuration, Instance] = {}
+        for configuration in contenders:
+            try:
+                instances[configuration] = self._tools.workshop.instance(configuration, self._problem.dtype)
+            except Failure as failure:  # it was built and timed by an earlier run, and cannot be built now
+                failed(configuration, failure)
+        racing = {c: us for c, us in contenders.items() if c in instances}
+        Race(bench, instances, seed=self._tools.seed, save=self._save, failed=failed).run(racing)
 
     def _save(self, taken: Mapping[Configuration, Round]) -> None:
-        self._tools.database.add_rounds({self._ids[c]: samples for c, samples in taken.items()})
+        """Store a round of the race, all of it or nothing.
+
+        What an earlier run tried gets a trial of this run, so that no trial mixes the samples of two runs.
+        """
+        with self._tools.database.write():
+            self._tools.database.add_rounds({self._ids[c]: samples for c, samples in taken.items() if c in self._mine})
+            for configuration in taken.keys() - self._mine:
+                built = self._tools.workshop.instance(configuration, self._problem.dtype)
+                instance = built if built.binary else None
+                self._ids[configuration] = self._record(configuration, Outcome.OK, instance=instance, rounds=(taken[configuration],))
+        self._mine.update(taken)
 
     def _note_copy(self, bench: Bench, mine: ProblemSummary) -> None:
         mine.copy_us = bench.copy_us

@@ -1,6 +1,7 @@
 """A sweep measures what is not known, stores it at once, survives whatever fails, and settles the same best every time."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from autotune.sweep import sweep
 from autotune.trial import Failure, Outcome
 from tests.fake import FakeBackend, Told
 
-SOFTMAX = load("softmax")
+# Five versions whose first parameter is a block: enough for every rule, and few enough to be quick.
+SOFTMAX = replace(load("softmax"), versions={name: load("softmax").version(name) for name in ("v0", "v1", "v2", "v3", "v4")})
 PROBLEM = Problem("softmax", 4096, 4096)
 OTHER = Problem("softmax", 64, 1000)
 
@@ -75,6 +77,8 @@ def test_an_interrupted_sweep_keeps_what_it_measured_and_goes_on_from_there(data
     assert database.best("softmax", 4096, 4096)[0]["state"] == "provisional"
     second = sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible), database)
     assert first.new_trials + second.new_trials == len(space())
+    runs = [t.run_id for t in database.trials(FakeBackend.device, FakeBackend.timing) if any(r.kind == "final" for r in t.rounds)]
+    assert set(runs) == {2}  # samples of two runs never mix in one trial
     assert database.best("softmax", 4096, 4096)[0]["state"] == "confirmed"
 
 
