@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from autotune.api import sweep
     from autotune.database import Database
     from autotune.dispatch import Dispatcher, softmax
-    from autotune.sweep import sweep
 
 # Imported when first asked for: neither the tuner's libraries nor a GPU's may be needed to import the other half.
-_HOMES = {"Database": "autotune.database", "Dispatcher": "autotune.dispatch", "softmax": "autotune.dispatch", "sweep": "autotune.sweep"}
+_HOMES = {"Database": "autotune.database", "Dispatcher": "autotune.dispatch", "softmax": "autotune.dispatch", "sweep": "autotune.api"}
 
 __all__ = ["Database", "Dispatcher", "__version__", "softmax", "sweep"]
 

@@ -22,7 +22,7 @@ from autotune.configuration import Configuration
 from autotune.database import Database
 from autotune.operation import Operation
 from autotune.search import Budget
-from autotune.sweep import sweep
+from autotune.sweeping import sweep
 from autotune.trial import Failure, Outcome
 from autotune.watch import ProblemSummary
 

@@ -11,7 +11,7 @@ from autotune.configuration import Configuration
 from autotune.database import Database
 from autotune.problem import Problem
 from autotune.search import Budget
-from autotune.sweep import sweep
+from autotune.sweeping import sweep
 from autotune.trial import Failure, Outcome
 from tests.fake import FakeBackend, Told
 

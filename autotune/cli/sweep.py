@@ -17,7 +17,7 @@ from autotune.cli.progress import watcher
 from autotune.database import Database, default_path
 from autotune.problem import Problem
 from autotune.search import Budget
-from autotune.sweep import sweep
+from autotune.sweeping import sweep
 
 VERSION_COLUMNS = (
     Column("version", "version", right=False),
