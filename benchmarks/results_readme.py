@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -65,7 +66,7 @@ def _environment(row: Row) -> str:
 
 
 def _article(database: Database, best: list[Row], device: str) -> str:
-    size = {"rows": 4096, "cols": 4096, "dtype": "float32", "device": device}
+    size: dict[str, Any] = {"rows": 4096, "cols": 4096, "dtype": "float32", "device": device}
     winner = next((row for row in best if (row["rows"], row["cols"], row["dtype"]) == (4096, 4096, "float32")), None)
     if winner is None:
         return ""

@@ -9,22 +9,24 @@ from autotune import source
 from autotune.backends.emulation.run import FaultError
 from autotune.backends.emulation.sanitize import sanitize
 from autotune.check import compare, inputs
+from autotune.configuration import Configuration
+from autotune.device import EMULATOR
 from autotune.problem import Problem
 from tests import emulated
-from tests.emulated import SOFTMAX, configuration, launch_of, matrix, runs, wrong
+from tests.emulated import SOFTMAX, Array, configuration, launch_of, matrix, runs, wrong
 from tests.test_softmax_numbers import EACH
 
 NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's; Python names it from 3.13 on
 
 
-def laid_out(problem, offset=0):
+def laid_out(problem: Problem, offset: int = 0) -> Array:
     x = matrix(problem.rows, problem.cols, problem.input_stride, problem.dtype, offset)
     x[:] = inputs(problem)
     return x
 
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
-def test_nothing_between_the_rows_is_read_or_written(chosen):
+def test_nothing_between_the_rows_is_read_or_written(chosen: Configuration) -> None:
     problem = Problem("softmax", 9, 130, input_stride=136, output_stride=140)
     x, y = laid_out(problem), matrix(9, 130, 140, fill=-77)
     assert not wrong(chosen, x, problem, output=y)
@@ -34,18 +36,18 @@ def test_nothing_between_the_rows_is_read_or_written(chosen):
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
 @pytest.mark.parametrize("offset", [1, 2, 3])
-def test_pointers_that_are_not_aligned_take_narrower_vectors(chosen, offset):
+def test_pointers_that_are_not_aligned_take_narrower_vectors(chosen: Configuration, offset: int) -> None:
     problem = Problem("softmax", 9, 128, input_alignment=8 if offset == 2 else 4)
     x = laid_out(problem, offset)
     if runs(chosen, problem):
         assert not wrong(chosen, x, problem)
     else:
-        assert dict(chosen.parameters)["vector"] * 4 > problem.input_alignment
+        assert chosen.integer("vector") * 4 > problem.input_alignment
         with pytest.raises(FaultError, match="misaligned"):
             emulated.softmax(chosen, x, problem)
 
 
-def test_rows_that_are_no_multiple_of_the_vector_fault_where_they_are_refused():
+def test_rows_that_are_no_multiple_of_the_vector_fault_where_they_are_refused() -> None:
     chosen = configuration("v3", block=64, vector=4, unroll=1)
     problem = Problem("softmax", 2, 1001)
     assert not runs(chosen, problem)
@@ -54,7 +56,7 @@ def test_rows_that_are_no_multiple_of_the_vector_fault_where_they_are_refused():
 
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
-def test_one_row_may_have_any_number_of_columns(chosen):
+def test_one_row_may_have_any_number_of_columns(chosen: Configuration) -> None:
     for cols in (1, 2, 3, 5, 127, 1001):
         problem = Problem("softmax", 1, cols)
         assert runs(chosen, problem)
@@ -62,7 +64,7 @@ def test_one_row_may_have_any_number_of_columns(chosen):
 
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
-def test_the_output_may_be_the_input(chosen):
+def test_the_output_may_be_the_input(chosen: Configuration) -> None:
     problem = Problem("softmax", 9, 516, in_place=True)
     x = laid_out(problem)
     reference = SOFTMAX.reference(x.astype(np.float64))
@@ -71,17 +73,17 @@ def test_the_output_may_be_the_input(chosen):
 
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
-def test_empty_matrices_leave_memory_alone(chosen):
+def test_empty_matrices_leave_memory_alone(chosen: Configuration) -> None:
     for rows, cols in ((0, 8), (8, 0)):
         problem = Problem("softmax", rows, cols, input_stride=8, output_stride=8)
         y = matrix(8, 8, fill=-77)
-        if SOFTMAX.version(chosen.version).launch(chosen, problem, emulated.EMULATOR).blocks:
+        if SOFTMAX.version(chosen.version).launch(chosen, problem, EMULATOR).blocks:
             emulated.softmax(chosen, matrix(8, 8), problem, output=y)
         assert (y == -77).all()
 
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
-def test_rows_may_start_beyond_two_to_the_31_elements(chosen):
+def test_rows_may_start_beyond_two_to_the_31_elements(chosen: Configuration) -> None:
     rows, cols, stride = 4, 40, 3 * 2**29 + 4  # row 2 lies past 2^31 elements, row 3 past 2^32; only the touched pages exist
     problem = Problem("softmax", rows, cols, input_stride=stride, output_stride=stride)
     x, y = (_sparse(rows, cols, stride) for _ in range(2))
@@ -89,22 +91,22 @@ def test_rows_may_start_beyond_two_to_the_31_elements(chosen):
     assert not wrong(chosen, x, problem, output=y)
 
 
-def _sparse(rows, cols, stride):
+def _sparse(rows: int, cols: int, stride: int) -> Array:
     count = (rows - 1) * stride + cols
     space = mmap.mmap(-1, count * 4, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
     return np.lib.stride_tricks.as_strided(np.frombuffer(space, np.float32), (rows, cols), (stride * 4, 4), writeable=True)
 
 
 @pytest.mark.parametrize("stash", ["exponentials", "inputs"])
-def test_a_row_may_fill_the_shared_memory_of_a_block(stash):
+def test_a_row_may_fill_the_shared_memory_of_a_block(stash: str) -> None:
     chosen = configuration("v4", block=1024, vector=4, unroll=2, stash=stash)
-    most = (emulated.EMULATOR.shared_bytes_per_block - 256) // 4
+    most = (EMULATOR.shared_bytes_per_block - 256) // 4
     assert most * 4 > 48 * 1024
     assert not wrong(chosen, laid_out(Problem("softmax", 2, most)), Problem("softmax", 2, most))
     assert not runs(chosen, Problem("softmax", 2, most + 4))
 
 
-def test_no_version_touches_memory_past_an_array_or_its_shared_memory():
+def test_no_version_touches_memory_past_an_array_or_its_shared_memory() -> None:
     reports = []
     for chosen in EACH:
         version = SOFTMAX.version(chosen.version)
@@ -117,7 +119,7 @@ def test_no_version_touches_memory_past_an_array_or_its_shared_memory():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_shared_memory_is_written_before_it_is_read(seed):
+def test_shared_memory_is_written_before_it_is_read(seed: int) -> None:
     """The emulator starts every block with NaN in its shared memory; the third row of each kind would show it."""
     problem = Problem("softmax", 18, 260)
     for chosen in EACH:

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.check import inputs
+from autotune.configuration import Configuration
 from autotune.problem import Problem
 from tests import emulated
 from tests.emulated import configuration, matrix, runs, wrong
@@ -23,7 +24,7 @@ EACH = (
 
 
 @pytest.mark.parametrize("group", emulated.units(), ids=lambda group: f"{group[0].version}-{group[0].integer('block')}")
-def test_every_configuration_is_right_at_odd_sizes(group):
+def test_every_configuration_is_right_at_odd_sizes(group: tuple[Configuration, ...]) -> None:
     problems = (
         Problem("softmax", 9, 1, input_stride=4, output_stride=8),  # one thread of the block has work
         Problem("softmax", 9, 31, input_stride=32, output_stride=36),  # fewer columns than a warp, three of them past the last pack
@@ -41,7 +42,7 @@ def test_every_configuration_is_right_at_odd_sizes(group):
 
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
-def test_a_thread_of_few_adds_many_terms_within_the_tolerance(chosen):
+def test_a_thread_of_few_adds_many_terms_within_the_tolerance(chosen: Configuration) -> None:
     problem = Problem("softmax", 3, 131072)
     x = np.random.default_rng(0).standard_normal((3, problem.cols), dtype=np.float32)
     x[1] = 0.3  # equal terms: the errors of a plain running sum all have one sign
@@ -63,13 +64,13 @@ def test_a_thread_of_few_adds_many_terms_within_the_tolerance(chosen):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_maximum_may_be_any_finite_number(chosen, name, row):
+def test_a_maximum_may_be_any_finite_number(chosen: Configuration, name: str, row: list[float]) -> None:
     x = np.tile(np.array(row, np.float32), (2, 5))
     assert not wrong(chosen, x, Problem("softmax", *x.shape)), name
 
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
-def test_a_healthy_row_survives_slices_that_are_masked_whole(chosen):
+def test_a_healthy_row_survives_slices_that_are_masked_whole(chosen: Configuration) -> None:
     x = np.full((4, 512), -np.inf, np.float32)
     x[0, 0], x[1, 511], x[2, 250:252], x[3, :256] = 1.0, -5.0, 7.0, 0.0
     y = emulated.softmax(chosen, x, Problem("softmax", 4, 512))
@@ -81,7 +82,7 @@ def test_a_healthy_row_survives_slices_that_are_masked_whole(chosen):
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_one_nan_or_infinity_makes_its_row_nan_and_no_other(chosen, poison):
+def test_one_nan_or_infinity_makes_its_row_nan_and_no_other(chosen: Configuration, poison: float) -> None:
     x = np.zeros((4, 516), np.float32)
     x[1, 515], x[2, 300:] = poison, -np.inf
     x[3] = -np.inf
@@ -91,14 +92,14 @@ def test_one_nan_or_infinity_makes_its_row_nan_and_no_other(chosen, poison):
 
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
-def test_a_row_sums_to_one(chosen):
+def test_a_row_sums_to_one(chosen: Configuration) -> None:
     problem = Problem("softmax", 4, 4096)
     x = np.random.default_rng(1).standard_normal((4, 4096), dtype=np.float32)
     np.testing.assert_allclose(emulated.softmax(chosen, x, problem).astype(np.float64).sum(axis=1), 1, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("chosen", EACH, ids=str)
-def test_the_order_of_threads_does_not_matter(chosen):
+def test_the_order_of_threads_does_not_matter(chosen: Configuration) -> None:
     problem = Problem("softmax", 4, 1000)
     x = inputs(problem)
     first = emulated.softmax(chosen, x, problem)
@@ -108,7 +109,7 @@ def test_the_order_of_threads_does_not_matter(chosen):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("chosen", [*EACH, configuration("v3", block=64, vector=8, unroll=2)], ids=str)
-def test_sixteen_bit_elements_round_once(chosen, dtype):
+def test_sixteen_bit_elements_round_once(chosen: Configuration, dtype: str) -> None:
     problem = Problem("softmax", 9, 1027, dtype, input_stride=1032, output_stride=1032)
     x = matrix(9, 1027, 1032, dtype)
     x[:] = inputs(problem)
@@ -123,7 +124,9 @@ def test_sixteen_bit_elements_round_once(chosen, dtype):
     gaps=st.tuples(st.integers(0, 5), st.integers(0, 5)),
     seed=st.integers(0, 2**16),
 )
-def test_any_size_and_stride_that_is_applicable_is_right(chosen, rows, cols, gaps, seed):
+def test_any_size_and_stride_that_is_applicable_is_right(
+    chosen: Configuration, rows: int, cols: int, gaps: tuple[int, int], seed: int
+) -> None:
     problem = Problem("softmax", rows, cols, input_stride=cols + gaps[0], output_stride=cols + gaps[1])
     if not runs(chosen, problem):
         return

@@ -17,9 +17,9 @@ class Space:
     """A set of configurations, each a row of `features`.
 
     A parameter of numbers is one column: the rank of its value among the values that occur, scaled to 0 … 1. Block sizes and unroll
-    factors are chosen by their author so that neighbours in the list matter about equally, whatever their distance. A parameter of names, and the
-    version, is one column per value, of which one holds 1/sqrt(2), so that two different names are 1 apart. A parameter that a version
-    lacks is in the middle.
+    factors are chosen by their author so that neighbours in the list matter about equally, whatever their distance. A parameter of names,
+    and the version, is one column per value, of which one holds 1/sqrt(2), so that two different names are 1 apart. A parameter that a
+    version lacks is in the middle.
 
     Shapes: `features` is (configurations, columns), `groups` numbers the parameter of each column; `configurations` keeps the
     caller's order.
@@ -55,6 +55,7 @@ def _column(configurations: Sequence[Configuration], name: str, values: tuple[Va
     rank = {value: i for i, value in enumerate(values)}
     places = np.array([rank.get(parameters(configuration).get(name, ""), -1) for configuration in configurations])
     if any(isinstance(value, str) for value in values):
-        return (places[:, None] == np.arange(len(values))) / np.sqrt(2.0)
+        columns: Floats = (places[:, None] == np.arange(len(values))) / np.sqrt(2.0)
+        return columns
     scaled = places / (len(values) - 1)
     return np.where(places < 0, 0.5, scaled)[:, None]

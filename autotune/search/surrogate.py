@@ -26,7 +26,8 @@ def kernel(a: Floats, b: Floats) -> Floats:
     """The Matérn 5/2 correlation between rows of `a` and `b`, already divided by their lengths: shape (len(a), len(b))."""
     square = np.maximum((a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2.0 * a @ b.T, 0.0)
     distance = np.sqrt(5.0 * square)
-    return (1.0 + distance + distance * distance / 3.0) * np.exp(-distance)
+    correlation: Floats = (1.0 + distance + distance * distance / 3.0) * np.exp(-distance)
+    return correlation
 
 
 class GaussianProcess:
