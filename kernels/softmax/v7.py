@@ -54,7 +54,7 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             f"fewer items than {items} hold a row of {problem.cols}",
         ),
         (
-            block * items <= MOST_WASTE * row_packs or items == 1 and block == 64,
+            block * items <= MOST_WASTE * row_packs or (items == 1 and block == 64),
             f"block {block} with {items} items holds {block * items} packs, and a row takes only {row_packs}",
         ),
         (held <= MOST_REGISTERS, f"{held} registers a thread to hold the row leave a block alone on its SM"),

@@ -55,13 +55,16 @@ struct Row {
     }
 
     __device__ __forceinline__ void store(int j, const Packed& pack) const {
-        if (edge(j)) {
-            Bits* const element = reinterpret_cast<Bits*>(target + j);
+        store_whole(j, pack);
+        if (edge(j)) store_edge(j, pack);
+    }
+    __device__ __forceinline__ void store_whole(int j, const Packed& pack) const {
+        if (j < packs && !edge(j)) target[j] = pack;
+    }
+    __device__ __forceinline__ void store_edge(int j, const Packed& pack) const {
+        Bits* const element = reinterpret_cast<Bits*>(target + j);
 #pragma unroll
-            for (int e = 0; e < vector; e++)
-                if (inside(j, e)) element[e] = pack.bits(e);
-        } else if (j < packs) {
-            target[j] = pack;
-        }
+        for (int e = 0; e < vector; e++)
+            if (inside(j, e)) element[e] = pack.bits(e);
     }
 };
