@@ -19,3 +19,7 @@ class CompileError(AutotuneError):
 
 class KernelError(AutotuneError):
     """An instance could not be launched, or did not end as it should."""
+
+
+class StorageError(AutotuneError):
+    """The database could not be written for want of room; what was stored before is kept, and the same write may succeed later."""

@@ -12,7 +12,7 @@ from random import Random
 from autotune.backends import Bench
 from autotune.configuration import Configuration
 from autotune.statistics import median
-from autotune.trial import Check, Failure, Instance, Round, RoundKind
+from autotune.trial import Check, Failure, Instance, ProblemFailure, Round, RoundKind
 
 FAR_BEHIND = 20.0  # a first launch this many times slower than the best so far is timed once and leaves
 KEEP_AFTER_SCREEN = 1.5
@@ -98,6 +98,8 @@ class Race:
         for configuration in order:
             try:
                 taken[configuration] = self._sample(configuration, kind, count)
+            except ProblemFailure:
+                raise
             except Failure as failure:
                 self._failed(configuration, failure)
         self._save(taken)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from autotune.backends import Backend
 from autotune.configuration import Configuration
 from autotune.database import Database
+from autotune.ledger import ROOM_WAIT_S, Ledger
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.search import Budget
@@ -25,17 +26,20 @@ def sweep(
     seed: int = 0,
     command: str = "",
     watcher: Watcher | None = None,
+    room_wait_s: float = ROOM_WAIT_S,
 ) -> Summary:
     """Tune `operation` for each of `problems` on `backend` and remember everything in `database`.
 
     Without a `budget`, spaces of up to 1024 configurations are measured whole and larger ones until less than 1 % is to be gained.
     What the database knows already is not measured again. Ctrl-C ends it with everything stored that was measured.
+    A full disk makes it wait for room, and after `room_wait_s` seconds raise StorageError.
     """
     watcher = watcher or Watcher()
     summary = Summary()
     watcher.began(len(problems), backend.device, replayed=backend.replayed)
     with _run(operation, backend, database, command=command, seed=seed) as run_id:
-        tools = Tools(operation, backend, database, Workshop(backend, operation), watcher, run_id, seed, versions, budget)
+        ledger = Ledger(database, backend, run_id, watcher, room_wait_s=room_wait_s)
+        tools = Tools(operation, backend, database, Workshop(backend, operation), watcher, ledger, seed, versions, budget)
         try:
             _build_ahead(tools, problems)
             for problem in problems:

@@ -38,6 +38,10 @@ class Failure(Exception):  # noqa: N818 (it is a failure of a configuration, whi
         return Failure, (self.outcome, self.message)
 
 
+class ProblemFailure(Failure):
+    """A problem could not be set up again after its device had to be started afresh. No configuration is at fault."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What one instance takes, per thread (registers, spills, local memory) and per block (static shared memory)."""

@@ -12,13 +12,15 @@ from autotune import source
 from autotune.backends import Backend, Bench
 from autotune.choice import Choice, candidates, choose
 from autotune.configuration import Configuration
-from autotune.database import Database, Settled, StoredTrial
+from autotune.database import Database, Settled
+from autotune.evidence import Evidence, failures, weigh
+from autotune.ledger import Ledger
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.race import Race, screen
 from autotune.search import Budget, Study
 from autotune.statistics import median
-from autotune.trial import Failure, Instance, Outcome, Round
+from autotune.trial import Failure, Instance, Outcome, ProblemFailure, Round
 from autotune.watch import ProblemSummary, Summary, Watcher
 from autotune.workshop import Workshop
 
@@ -27,6 +29,8 @@ BATCH = 16
 NEIGHBOURS = 3
 TRIES = {Outcome.COMPILE_ERROR: 1}  # the same source fails to compile the same way again; anything else may have been bad luck
 DEFAULT_TRIES = 2
+SENTINEL_ROUNDS = 3
+SENTINEL_SAMPLES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,24 @@ class Tools:
     database: Database
     workshop: Workshop
     watcher: Watcher
-    run_id: int
+    ledger: Ledger
     seed: int
     versions: tuple[str, ...]
     budget: Budget | None
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of a problem: each configuration's time, None once it is not to be tried again; its trial; how often it failed."""
+
+    evidence: Evidence
+    times: dict[Configuration, float | None]
+    ids: dict[Configuration, int]
+    failed: Counter[Configuration]
+    blocked: frozenset[Configuration]
+
+    def best_us(self) -> float | None:
+        return min((us for us in self.times.values() if us is not None), default=None)
 
 
 class Tuning:
@@ -56,18 +74,21 @@ class Tuning:
 
     def run(self) -> None:
         """Measure until the budget is spent, then settle; raises KeyboardInterrupt after storing what there is."""
-        tools, mine = self._tools, ProblemSummary(self._problem, len(self._space), len(self._times))
+        tools, known = self._tools, self._known
+        mine = ProblemSummary(self._problem, len(self._space), len(known.times), len(known.blocked), len(known.evidence.stale))
         self._summary.problems.append(mine)
         tools.watcher.problem(mine)
-        study = Study(self._space, seed=tools.seed, known=self._times, priors=self._priors())
-        if self._budget.done(study, self._started, self._started) and self._final is not None:
-            self._recall(mine, self._final)
+        final = self._final()
+        if final is not None:
+            self._recall(mine, final)
         else:
             try:
                 with tools.backend.open(tools.operation, self._problem, seed=tools.seed) as bench:
                     self._note_copy(bench, mine)
-                    self._search(study, bench, mine)
-                    self._race(bench, mine)
+                    self._ask_sentinels(bench, mine)
+                    if self._final() is None:
+                        self._search(bench, mine)
+                        self._race(bench, mine)
             except Failure as failure:  # the problem itself could not be set up: said, and the next one is taken
                 mine.failures[failure.message] += 1
             finally:
@@ -76,7 +97,9 @@ class Tuning:
 
     def certain(self) -> list[Configuration]:
         """The configurations that are going to be measured whatever happens on the way."""
-        return [c for c in self._space if c not in self._times] if self._budget.exhaustive else []
+        known = self._known
+        unknown = [c for c in self._space if c not in known.times] if self._budget.exhaustive else []
+        return unknown + known.evidence.sentinels
 
     @cached_property
     def _space(self) -> list[Configuration]:
@@ -98,36 +121,39 @@ class Tuning:
         return self._tools.budget or Budget(exhaustive=len(self._space) <= SMALL_SPACE)
 
     @cached_property
-    def _trials(self) -> dict[Configuration, StoredTrial]:
-        """What is known of each configuration: its timed trial, or its failed one once it has failed too often to be tried again."""
-        found: dict[Configuration, StoredTrial] = {}
-        failed: Counter[Configuration] = Counter()
-        for trial in self._stored():
+    def _known(self) -> Known:
+        return self._look()
+
+    def _look(self) -> Known:
+        """What the database knows of the problem at this moment."""
+        evidence = self._weighed()
+        failed = failures(evidence.trials)
+        times: dict[Configuration, float | None] = {}
+        ids: dict[Configuration, int] = {}
+        for trial in evidence.trials:
             if trial.outcome.timed:
-                found[trial.configuration] = trial
-            else:
-                failed[trial.configuration] += 1
-                if failed[trial.configuration] >= TRIES.get(trial.outcome, DEFAULT_TRIES):
-                    found.setdefault(trial.configuration, trial)
-        return {c: found[c] for c in self._space if c in found}
+                times[trial.configuration] = trial.time_us
+                ids[trial.configuration] = trial.trial_id
+            elif failed[trial.configuration] >= _tries(trial.outcome):
+                times.setdefault(trial.configuration, None)
+        blocked = frozenset(self._blocked()) & frozenset(self._space)
+        times.update(dict.fromkeys(blocked))
+        return Known(evidence, {c: times[c] for c in self._space if c in times}, ids, failed, blocked)
 
-    @cached_property
-    def _times(self) -> dict[Configuration, float | None]:
-        return {c: trial.time_us if trial.outcome.timed else None for c, trial in self._trials.items()}
-
-    @cached_property
-    def _ids(self) -> dict[Configuration, int]:
-        return {c: trial.trial_id for c, trial in self._trials.items()}
-
-    def _stored(self) -> list[StoredTrial]:
+    def _weighed(self) -> Evidence:
         backend = self._tools.backend
         trials = self._tools.database.trials(backend.device, backend.timing, problem=self._problem, replayed=backend.replayed)
         if backend.replayed:  # a recording is as good as it was, whatever became of its templates
-            return trials
-        return [trial for trial in trials if trial.template_sha == self._shas.get(trial.configuration.version)]
+            return Evidence(trials)
+        return weigh(trials, self._shas, backend.flags, backend.environment)
+
+    def _blocked(self) -> dict[Configuration, str]:
+        tools, problem = self._tools, self._problem
+        shas = set(self._shas.values())
+        return tools.database.blocked(tools.backend.device, problem.operation, problem.dtype, problem, template_shas=shas)
 
     def _priors(self) -> list[Mapping[Configuration, float]]:
-        """Times at the nearest measured problems, for the search to start from."""
+        """Times for the search to start from: this problem's stale ones, then those of the nearest measured problems."""
         if self._budget.exhaustive:
             return []
         backend, database = self._tools.backend, self._tools.database
@@ -137,14 +163,33 @@ class Tuning:
         ]
         nearest = sorted(others, key=lambda p: abs(log2(p.rows / here.rows)) + 4 * abs(log2(p.cols / here.cols)))[:NEIGHBOURS]
         found = [database.trials(backend.device, backend.timing, problem=p, replayed=backend.replayed) for p in nearest]
-        return [{t.configuration: t.time_us for t in trials if t.outcome.timed and t.time_us} for trials in found]
+        stale = self._known.evidence.stale
+        return [{t.configuration: t.time_us for t in trials if t.outcome.timed and t.time_us} for trials in [stale, *found] if trials]
 
-    def _search(self, study: Study, bench: Bench, mine: ProblemSummary) -> None:
+    def _ask_sentinels(self, bench: Bench, mine: ProblemSummary) -> None:
+        """Time again what tells whether the times taken with another driver or compiler still hold, and look at them anew."""
+        sentinels = self._known.evidence.sentinels
+        if not sentinels:
+            return
+        self._tools.workshop.build(sentinels, self._problem.dtype)
+        for sentinel in sentinels:
+            if self._try(bench, sentinel, mine) is not None:
+                instance = self._tools.workshop.instance(sentinel, self._problem.dtype)
+                for _ in range(SENTINEL_ROUNDS):
+                    self._save({sentinel: bench.sample(instance, "race", SENTINEL_SAMPLES)})
+        self._known = self._look()
+        mine.stale = len(self._known.evidence.stale)
+
+    def _search(self, bench: Bench, mine: ProblemSummary) -> None:
+        study = self._study()
         while not self._budget.done(study, self._started, time.monotonic()):
             batch = study.ask(self._batch(study))
             self._tools.workshop.build(batch, self._problem.dtype)
             for configuration in batch:
                 study.tell(configuration, self._try(bench, configuration, mine))
+
+    def _study(self) -> Study:
+        return Study(self._space, seed=self._tools.seed, known=self._known.times, priors=self._priors())
 
     def _batch(self, study: Study) -> int:
         """How many configurations to ask for at once: all where order does not matter, few where answers guide the questions."""
@@ -153,114 +198,101 @@ class Tuning:
         return min(BATCH, self._budget.trials - study.measured) if self._budget.trials else BATCH
 
     def _try(self, bench: Bench, configuration: Configuration, mine: ProblemSummary) -> float | None:
-        """Check and screen one configuration and store its trial at once; its time, or None when it failed."""
-        tries = 0
+        """Check and screen one configuration and store its trial at once; its time, or None when it failed too often."""
+        tools, known = self._tools, self._known
         while True:
-            tries += 1
             try:
-                instance = self._tools.workshop.instance(configuration, self._problem.dtype)
-                screened = screen(bench, instance, self._best_us())
+                instance = tools.workshop.instance(configuration, self._problem.dtype)
+                screened = screen(bench, instance, known.best_us())
+            except ProblemFailure:
+                raise
             except Failure as failure:
-                self._fail(configuration, failure, mine)
-                if tries >= TRIES.get(failure.outcome, DEFAULT_TRIES):
-                    self._times[configuration] = None
+                tools.ledger.failure(self._problem, configuration, self._sha(configuration), failure)
+                mine.outcomes[failure.outcome] += 1
+                over = self._failed(configuration, failure, mine)
+                tools.watcher.trial(mine, configuration, failure.outcome, None, known.best_us(), failure.message)
+                if over:
                     return None
                 continue
             outcome = Outcome.PRUNED if screened.far_behind else Outcome.OK
             time_us = median(screened.round.samples_us)
-            self._ids[configuration] = self._record(
-                configuration, outcome, instance=instance, check=screened.check, rounds=(screened.round,)
-            )
-            self._times[configuration] = time_us
+            stored = tools.ledger.trial(self._problem, configuration, outcome, instance, screened.check, screened.round)
+            known.ids[configuration], known.times[configuration] = stored, time_us
             self._mine.add(configuration)
             mine.outcomes[outcome] += 1
-            self._tools.watcher.trial(mine, configuration, outcome, time_us, self._best_us())
+            tools.watcher.trial(mine, configuration, outcome, time_us, known.best_us())
             return time_us
 
-    def _fail(self, configuration: Configuration, failure: Failure, mine: ProblemSummary) -> None:
-        self._record(configuration, failure.outcome, message=failure.message)
-        mine.outcomes[failure.outcome] += 1
+    def _failed(self, configuration: Configuration, failure: Failure, mine: ProblemSummary) -> bool:
+        """Count a failure; whether the configuration has now failed too often, and is blocked."""
+        known = self._known
         mine.failures[f"{failure.outcome}: {failure.message}"] += 1
-        self._tools.watcher.trial(mine, configuration, failure.outcome, None, self._best_us())
+        known.failed[configuration] += 1
+        if known.failed[configuration] < _tries(failure.outcome):
+            return False
+        known.times[configuration] = None
+        self._tools.ledger.block(self._problem, configuration, self._sha(configuration), failure)
+        return True
 
-    def _record(self, configuration: Configuration, outcome: Outcome, **evidence: object) -> int:
-        tools = self._tools
-        instance = tools.workshop.find(configuration, self._problem.dtype)
-        return tools.database.record(
-            tools.run_id,
-            self._problem,
-            configuration,
-            instance.template_sha if instance else self._shas[configuration.version],
-            outcome,
-            replayed=tools.backend.replayed,
-            **evidence,  # type: ignore[arg-type]
-        )
-
-    def _best_us(self) -> float | None:
-        return min((us for us in self._times.values() if us is not None), default=None)
+    def _sha(self, configuration: Configuration) -> str:
+        """The hash of the template that a configuration's instance was, or would be, made of."""
+        instance = self._tools.workshop.find(configuration, self._problem.dtype)
+        return instance.template_sha if instance else self._shas[configuration.version]
 
     def _race(self, bench: Bench, mine: ProblemSummary) -> None:
-        screened = {c: us for c, us in self._times.items() if us is not None}
-        contenders = Race.contenders(screened)
+        contenders = Race.contenders({c: us for c, us in self._known.times.items() if us is not None})
         self._tools.workshop.build(contenders, self._problem.dtype)
         self._tools.watcher.racing(mine, len(contenders))
 
         def failed(configuration: Configuration, failure: Failure) -> None:
-            self._tools.database.finish(self._ids[configuration], failure.outcome, failure.message)
-            mine.failures[f"{failure.outcome}: {failure.message}"] += 1
+            if failure.outcome is not Outcome.COMPILE_ERROR:  # an earlier run built and timed it, and it cannot be built now
+                self._tools.ledger.finish(self._known.ids[configuration], failure)
+            self._failed(configuration, failure, mine)
 
         instances: dict[Configuration, Instance] = {}
         for configuration in contenders:
             try:
                 instances[configuration] = self._tools.workshop.instance(configuration, self._problem.dtype)
-            except Failure as failure:  # it was built and timed by an earlier run, and cannot be built now
+            except Failure as failure:
                 failed(configuration, failure)
         racing = {c: us for c, us in contenders.items() if c in instances}
         Race(bench, instances, seed=self._tools.seed, save=self._save, failed=failed).run(racing)
 
     def _save(self, taken: Mapping[Configuration, Round]) -> None:
-        """Store a round of the race, all of it or nothing.
-
-        What an earlier run tried gets a trial of this run, so that no trial mixes the samples of two runs.
-        """
-        with self._tools.database.write():
-            self._tools.database.add_rounds({self._ids[c]: samples for c, samples in taken.items() if c in self._mine})
-            for configuration in taken.keys() - self._mine:
-                built = self._tools.workshop.instance(configuration, self._problem.dtype)
-                instance = built if built.binary else None
-                self._ids[configuration] = self._record(configuration, Outcome.OK, instance=instance, rounds=(taken[configuration],))
+        """Store a round of the race."""
+        known, dtype = self._known, self._problem.dtype
+        instances = {c: self._tools.workshop.instance(c, dtype) for c in taken}
+        known.ids.update(self._tools.ledger.race_round(self._problem, taken, {c: known.ids[c] for c in self._mine}, instances))
         self._mine.update(taken)
 
     def _note_copy(self, bench: Bench, mine: ProblemSummary) -> None:
         mine.copy_us = bench.copy_us
         if mine.copy_us is not None:
-            self._tools.database.record_copy(self._tools.run_id, self._problem, mine.copy_us)
+            self._tools.ledger.copy(self._problem, mine.copy_us)
 
     def _settle(self, mine: ProblemSummary) -> None:
         """Derive the best from everything that is stored by now, whether the race was finished or not."""
-        order = {c: i for i, c in enumerate(self._tools.operation.configurations())}
-        found = candidates(self._stored(), order)
+        known = self._look()
+        order = {c: i for i, c in enumerate(self._tools.operation.configurations()) if c not in self._blocked()}
+        found = candidates(known.evidence.trials, order)
         if not found:
             return
         mine.choice = choose(found)
-        mine.confirmed = any(r.kind == "final" for t in self._stored() for r in t.rounds)
-        self._store_best(mine, mine.choice)
+        mine.confirmed = any(r.kind == "final" for t in known.evidence.trials for r in t.rounds) and not known.evidence.sentinels
+        self._store_best(mine, mine.choice, known)
 
-    def _store_best(self, mine: ProblemSummary, choice: Choice) -> None:
+    def _store_best(self, mine: ProblemSummary, choice: Choice, known: Known) -> None:
         tools = self._tools
-        instance = tools.workshop.find(choice.configuration, self._problem.dtype)
-        if instance is not None and instance.binary and not tools.backend.device.is_emulator:
-            tools.database.store_binary(instance)
         settled = Settled(
             configuration=choice.configuration,
-            trial_id=self._ids[choice.configuration],
+            trial_id=known.ids[choice.configuration],
             time_us=choice.time_us,
             ci_low_us=choice.low_us,
             ci_high_us=choice.high_us,
             spread=choice.spread,
-            tried=len(self._times),
+            tried=len({t.configuration for t in known.evidence.trials}),
             bytes_moved=tools.operation.bytes_moved(self._problem),
-            state="confirmed" if mine.confirmed else "provisional",
+            state="stale" if known.evidence.sentinels else "confirmed" if mine.confirmed else "provisional",
             runner_up=choice.runner_up,
             runner_up_us=choice.runner_up_us,
             gap=choice.gap,
@@ -268,19 +300,21 @@ class Tuning:
             copy_us=mine.copy_us,
             space_sha=self._space_sha(),
         )
-        tools.database.settle(tools.run_id, tools.backend.device, tools.backend.timing, self._problem, settled)
+        tools.ledger.settle(self._problem, settled, tools.workshop.find(choice.configuration, self._problem.dtype))
 
     def _space_sha(self) -> str:
         lines = sorted(f"{c} {self._shas[c.version]}" for c in self._space)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
-    @cached_property
     def _final(self) -> Settled | None:
-        """The stored best, if it is confirmed and was chosen from this very space."""
-        backend = self._tools.backend
+        """The stored best when nothing is left to measure: confirmed, chosen from this very space, with today's driver and compiler."""
+        backend, known = self._tools.backend, self._known
         stored = self._tools.database.settled(backend.device, backend.timing, self._problem)
-        known = stored is not None and stored.state == "confirmed" and stored.space_sha == self._space_sha()
-        return stored if known else None
+        if stored is None or stored.state != "confirmed" or stored.space_sha != self._space_sha():
+            return None
+        if known.evidence.sentinels or known.times.get(stored.configuration) is None:
+            return None
+        return stored if self._budget.done(self._study(), self._started, self._started) else None
 
     def _recall(self, mine: ProblemSummary, stored: Settled) -> None:
         mine.choice = Choice(
@@ -294,3 +328,8 @@ class Tuning:
             stored.beyond_noise,
         )
         mine.copy_us, mine.confirmed = stored.copy_us, True
+
+
+def _tries(outcome: Outcome) -> int:
+    """How often a configuration may fail like this."""
+    return TRIES.get(outcome, DEFAULT_TRIES)

@@ -12,11 +12,17 @@ from autotune.trial import Outcome
 
 @dataclass(slots=True)
 class ProblemSummary:
-    """What a sweep did for one problem. `copy_us` is the device copy of the same bytes, None off a GPU."""
+    """What a sweep did for one problem. `copy_us` is the device copy of the same bytes, None off a GPU.
+
+    Of `space` configurations, `known` had been measured, failed or blocked before, `blocked` among them. `stale` earlier trials no
+    longer count, because the template, the flags, the compiler or the driver has changed since.
+    """
 
     problem: Problem
     space: int
     known: int
+    blocked: int = 0
+    stale: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     choice: Choice | None = None
@@ -53,12 +59,21 @@ class Watcher:
         """The next problem is set up."""
 
     def trial(
-        self, summary: ProblemSummary, configuration: Configuration, outcome: Outcome, time_us: float | None, best_us: float | None
+        self,
+        summary: ProblemSummary,
+        configuration: Configuration,
+        outcome: Outcome,
+        time_us: float | None,
+        best_us: float | None,
+        message: str = "",
     ) -> None:
-        """A configuration's outcome is stored; `best_us` is the fastest time of this problem so far."""
+        """A configuration's outcome is stored, with `message` when it failed; `best_us` is the problem's fastest time so far."""
 
     def racing(self, summary: ProblemSummary, contenders: int) -> None:
         """The configurations near the fastest race."""
+
+    def waiting(self, why: str, seconds: float) -> None:
+        """Nothing can be stored; the sweep waits up to `seconds` for that to change."""
 
     def settled(self, summary: ProblemSummary) -> None:
         """A problem has its best."""

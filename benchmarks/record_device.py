@@ -37,7 +37,13 @@ class Until(PlainWatcher):
         self._deadline = deadline
 
     def trial(
-        self, summary: ProblemSummary, configuration: Configuration, outcome: Outcome, time_us: float | None, best_us: float | None
+        self,
+        summary: ProblemSummary,
+        configuration: Configuration,
+        outcome: Outcome,
+        time_us: float | None,
+        best_us: float | None,
+        message: str = "",
     ) -> None:
         if time.monotonic() > self._deadline:
             raise KeyboardInterrupt

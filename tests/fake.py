@@ -30,6 +30,7 @@ class FakeBackend:
     device: Device = DEVICE
     environment: Environment = ENVIRONMENT
     timing: TimingProtocol = TIMING
+    flags: str = "-O3"
     replayed: bool = False
     compile_failures: dict[Configuration, Failure] = field(default_factory=dict)
     sample_failures: dict[tuple[Configuration, RoundKind], Failure] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class FakeBackend:
             sha = source.read(version.template).sha
             symbol = source.symbol(version, c, dtype)
             binary = b"\x7fELF" + symbol.encode()
-            built = Instance(c, dtype, "sm_90", symbol, sha, "-O3", "nvcc 1", binary, Resources(32, 0, 0, 128))
+            built = Instance(c, dtype, "sm_90", symbol, sha, self.flags, self.environment.compiler, binary, Resources(32, 0, 0, 128))
             yield c, self.compile_failures.get(c, built)
 
     @contextmanager

@@ -46,6 +46,10 @@ class Backend(Protocol):
     def timing(self) -> TimingProtocol: ...
 
     @property
+    def flags(self) -> str:
+        """What instances are compiled with beside their architecture; "" where nothing is compiled."""
+
+    @property
     def replayed(self) -> bool:
         """Whether times come from a database instead of from this machine."""
 

@@ -3,13 +3,14 @@
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from autotune import __version__, source
+from autotune import __version__, nvcc, source
 from autotune.backends import Bench
 from autotune.backends.cuda_compile import Compiler
 from autotune.backends.cuda_engine import Engine, Facts, expected_s
@@ -20,7 +21,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
 from autotune.operation import Operation
 from autotune.problem import Problem
-from autotune.trial import Check, Environment, Failure, Instance, Outcome, Round, RoundKind, TimingProtocol
+from autotune.trial import Check, Environment, Failure, Instance, Outcome, ProblemFailure, Round, RoundKind, TimingProtocol
 
 COLD = TimingProtocol(
     "cold",
@@ -31,6 +32,7 @@ COLD = TimingProtocol(
 )
 WARM = TimingProtocol("warm", 1, "CUDA graph of launches on one (input, output) pair, 2 ms or 2000 launches long, timed by events")
 OPEN_TIMEOUT_S = 120.0  # making inputs and a float64 reference for the largest problems; on the host where the operation has no template
+SETTLE_S = 2.0
 
 
 class CudaBackend:
@@ -40,6 +42,7 @@ class CudaBackend:
     """
 
     replayed = False
+    flags = " ".join(nvcc.FLAGS)
 
     def __init__(
         self, ordinal: int = 0, *, protocol: Literal["cold", "warm"] = "cold", hang_timeout_s: float = 10.0, jobs: int | None = None
@@ -98,7 +101,7 @@ class CudaBackend:
         if problem.empty:
             raise UsageError(f"{problem} is empty; there is nothing to time")
         bench = _CudaBench(self, operation, problem, seed)
-        bench.ready()
+        bench.set_up()
         try:
             yield bench
         finally:
@@ -116,7 +119,7 @@ class CudaBackend:
 
     def holds(self, bench: object) -> bool:
         """Whether the child that lives now is set up for `bench`."""
-        return self._open is bench
+        return self._open is bench and self._worker.alive
 
     def set_up(self, bench: object, *arguments: Any) -> int:
         """Set the child up for `bench`; the number of its pairs."""
@@ -161,10 +164,22 @@ class _CudaBench:
         self._pairs = 2
         self._first_us: dict[str, float] = {}
 
+    def set_up(self) -> None:
+        """Set the problem up in the child."""
+        self._pairs = self._backend.set_up(self, *self._arguments)
+
     def ready(self) -> None:
-        """Set the problem up in the child unless it is."""
-        if not self._backend.holds(self):
-            self._pairs = self._backend.set_up(self, *self._arguments)
+        """Set the problem up again in a new child, when the one that it was set up in is gone; raises ProblemFailure."""
+        if self._backend.holds(self):
+            return
+        try:
+            self.set_up()
+        except Failure:  # what the child before left on the GPU may take the driver a moment to clear away
+            time.sleep(SETTLE_S)
+            try:
+                self.set_up()
+            except Failure as failure:
+                raise ProblemFailure(failure.outcome, f"{self._problem} cannot be set up again: {failure.message}") from failure
 
     @cached_property
     def copy_us(self) -> float | None:

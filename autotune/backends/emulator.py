@@ -18,7 +18,7 @@ from autotune.errors import CompileError
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.source import Source, read, render, symbol, templates
-from autotune.trial import Check, Environment, Failure, Instance, Outcome, Round, RoundKind, TimingProtocol
+from autotune.trial import Check, Environment, Failure, Instance, Outcome, ProblemFailure, Round, RoundKind, TimingProtocol
 
 MOST_INSTANCES_PER_UNIT = 12  # one instance costs 0.2 s to compile and each further one 0.03 s, but a unit compiles on one core
 # Far above what was ever measured, and added to the hang timeout: a launch that hangs is found at once, one that loops only by time.
@@ -52,6 +52,10 @@ class EmulatorBackend:
     @property
     def timing(self) -> TimingProtocol:
         return TimingProtocol("cpu", 1, "CPU time of one launch in the emulator; never a GPU's time")
+
+    @property
+    def flags(self) -> str:
+        return " ".join(build.flags())
 
     @property
     def replayed(self) -> bool:
@@ -133,7 +137,10 @@ class EmulatorBench:
 
     def _call(self, method: str, instance: Instance, *arguments: Any, launches: int) -> Any:
         if not self._worker.call("has", self._key):  # another instance has brought the child down
-            self.set_up()
+            try:
+                self.set_up()
+            except Failure as failure:
+                raise ProblemFailure(failure.outcome, f"{self._problem} cannot be set up again: {failure.message}") from failure
         library = build.store(instance.binary)
         timeout_s = self._worker.hang_timeout_s + launches * self._launch_s(instance.configuration)
         return self._worker.call(method, self._key, library, instance.symbol, instance.configuration, *arguments, timeout_s=timeout_s)

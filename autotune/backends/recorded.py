@@ -26,6 +26,7 @@ class RecordedBackend:
     """Replays one device of the database at `path`: the only one in it, or the one called `device`."""
 
     replayed = True
+    flags = ""
 
     def __init__(self, path: Path, *, device: str | None = None, protocol: str = "cold") -> None:
         self._database = Database(path, mode="read")

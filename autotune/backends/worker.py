@@ -60,6 +60,11 @@ class Worker:
         self._spawn()
         return self._ask((method, args, kwargs), self.hang_timeout_s if timeout_s is None else timeout_s)
 
+    @property
+    def alive(self) -> bool:
+        """Whether there is a child that can be called; one that was killed while it was idle is none."""
+        return self._process is not None and self._process.poll() is None
+
     def discard(self) -> None:
         """Kill the child, if there is one: its device context can no longer be trusted."""
         if self._process is not None:
@@ -79,8 +84,9 @@ class Worker:
         self._said.close()
 
     def _spawn(self) -> None:
-        if self._process is not None:
+        if self.alive:
             return
+        self.discard()
         ours, theirs = Pipe()
         lifeline, held = os.pipe()
         program = (
@@ -100,7 +106,11 @@ class Worker:
         os.close(lifeline)
         self._connection, self._lifeline = ours, held
         self.generation += 1
-        self._ask((self._engine, (), self._arguments), START_TIMEOUT_S)
+        try:
+            self._ask((self._engine, (), self._arguments), START_TIMEOUT_S)
+        except Exception:
+            self.discard()  # a child without an engine would take the next call for its making
+            raise
 
     def _ask(self, request: tuple[str, tuple[Any, ...], dict[str, Any]], timeout_s: float) -> Any:
         assert self._connection is not None
@@ -172,4 +182,6 @@ def _sendable(error: Exception) -> Exception:
         with suppress(Exception):
             pickle.loads(pickle.dumps(error))
             return error
+    if isinstance(error, MemoryError):
+        return Failure(Outcome.OUT_OF_MEMORY, str(error) or "the process that runs kernels has no memory left")
     return Failure(Outcome.LAUNCH_ERROR, f"{type(error).__name__}: {error}")

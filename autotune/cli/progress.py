@@ -83,7 +83,13 @@ class BarWatcher(PlainWatcher):
         self._progress.update(self._trials, visible=True)
 
     def trial(
-        self, summary: ProblemSummary, configuration: Configuration, outcome: Outcome, time_us: float | None, best_us: float | None
+        self,
+        summary: ProblemSummary,
+        configuration: Configuration,
+        outcome: Outcome,
+        time_us: float | None,
+        best_us: float | None,
+        message: str = "",
     ) -> None:
         self._progress.update(self._trials, completed=summary.known + summary.new_trials, best=self._best(summary, best_us))
 
@@ -125,7 +131,13 @@ class JsonWatcher(Watcher):
         self._say("problem", **_named(summary), space=summary.space, known=summary.known)
 
     def trial(
-        self, summary: ProblemSummary, configuration: Configuration, outcome: Outcome, time_us: float | None, best_us: float | None
+        self,
+        summary: ProblemSummary,
+        configuration: Configuration,
+        outcome: Outcome,
+        time_us: float | None,
+        best_us: float | None,
+        message: str = "",
     ) -> None:
         chosen = {"version": configuration.version, "parameters": dict(configuration.parameters)}
         self._say("trial", **_named(summary), **chosen, outcome=outcome, time_us=time_us, best_us=best_us)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from autotune.database.filesystem import network_filesystem
 from autotune.database.schema import APPLICATION_ID, SCHEMA
 from autotune.database.views import VIEWS
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import AutotuneError, StorageError, UsageError
 
 BUSY_TIMEOUT_S = 30.0
 ATTEMPTS = 4  # two minutes in all: longer than any transaction of ours, so whoever still holds the lock is stuck
@@ -204,7 +204,7 @@ def _explanation(path: Path, error: sqlite3.DatabaseError) -> AutotuneError | No
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return UsageError(f"database {path} cannot be written because the file or its folder is read-only; name another with --db")
         case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
-            return AutotuneError(f"database {path} could not be written ({error}); all stored before is kept: make room and run again")
+            return StorageError(f"database {path} could not be written ({error}); all stored before is kept: make room and run again")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             minutes = ATTEMPTS * BUSY_TIMEOUT_S / 60
             return AutotuneError(f"database {path} has been locked by another process for {minutes:.0f} minutes; end that process first")

@@ -22,7 +22,10 @@ CARE: tuple[RoundKind, ...] = ("final", "race", "screen")
 
 @dataclass(frozen=True, slots=True)
 class StoredTrial:
-    """One trial as the database holds it; `outcome` is how it ended, `created` the time in UTC."""
+    """One trial as the database holds it; `outcome` is how it ended, `created` the time in UTC.
+
+    `driver` and `compiler` are those of its run, `flags` those of its instance ("" when there was none).
+    """
 
     trial_id: int
     run_id: int
@@ -36,6 +39,9 @@ class StoredTrial:
     replayed: bool
     created: str
     rounds: tuple[Round, ...] = field(repr=False)
+    driver: str = ""
+    compiler: str = ""
+    flags: str = ""
 
     @property
     def evidence(self) -> tuple[Round, ...]:
@@ -148,13 +154,16 @@ class Reader(Connection):
 _TRIALS = """
 SELECT t.id AS trial_id, t.run AS run_id, p.operation, p.rows, p.cols, p.dtype, p.input_stride, p.output_stride, p.input_alignment,
        p.output_alignment, p.in_place, c.version, c.parameters, s.sha, coalesce(e.outcome, t.outcome) AS outcome,
-       t.max_error, t.first_us, CASE WHEN e.message <> '' THEN e.message ELSE t.message END AS message, t.replayed, t.created
+       t.max_error, t.first_us, CASE WHEN e.message <> '' THEN e.message ELSE t.message END AS message, t.replayed, t.created,
+       v.driver, v.compiler, coalesce(i.flags, '') AS flags
 FROM trials t
 JOIN runs u ON u.id = t.run
+JOIN environments v ON v.id = u.environment
 JOIN problems p ON p.id = t.problem
 JOIN configurations c ON c.id = t.configuration
 JOIN templates s ON s.id = t.template
 LEFT JOIN endings e ON e.trial = t.id
+LEFT JOIN instances i ON i.id = t.instance
 """
 
 
@@ -187,4 +196,7 @@ def _trial(row: Row, rounds: Iterable[Round]) -> StoredTrial:
         replayed=bool(row["replayed"]),
         created=row["created"],
         rounds=tuple(rounds),
+        driver=row["driver"],
+        compiler=row["compiler"],
+        flags=row["flags"],
     )

@@ -1,0 +1,74 @@
+"""What the trials that are stored of a problem are worth today: evidence, or only a prior.
+
+A time depends on the template, the compiler's flags, the compiler, the driver, the device and the protocol. Times of other devices and
+protocols are never asked for. A trial of another template or other flags ran another program: a prior, no more. A trial under another
+compiler or driver most likely still holds, so it stays in use until its problem is next tuned; then the fastest of them, the sentinel,
+is measured again, and all of them hold, or none does, as it holds.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from autotune.configuration import Configuration
+from autotune.database import StoredTrial
+from autotune.trial import Environment, Outcome
+
+SAME_WITHIN = 0.03  # repeated sweeps of one H200 agree within 1 %; a driver or compiler that changes a kernel moves it by more than this
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The stored trials of one problem by what they are worth, and the sentinels that are to be measured before more is known."""
+
+    trials: list[StoredTrial]
+    stale: list[StoredTrial] = field(default_factory=list)
+    sentinels: list[Configuration] = field(default_factory=list)
+
+
+def weigh(trials: Iterable[StoredTrial], template_shas: Mapping[str, str], flags: str, environment: Environment) -> Evidence:
+    """What `trials`, all of one problem, are worth with these templates (by version), flags, compiler and driver.
+
+    While a sentinel is not measured, the trials it stands for count as evidence.
+    """
+    here = _tools(environment)
+    now: list[StoredTrial] = []
+    stale: list[StoredTrial] = []
+    elsewhere: dict[tuple[str, str], list[StoredTrial]] = {}
+    for trial in trials:
+        if trial.template_sha != template_shas.get(trial.configuration.version) or trial.flags not in ("", flags):
+            stale.append(trial)
+        elif _tools(trial) == here:
+            now.append(trial)
+        elif trial.outcome is Outcome.COMPILE_ERROR and trial.compiler != environment.compiler:
+            stale.append(trial)  # another compiler may well compile it
+        else:
+            elsewhere.setdefault(_tools(trial), []).append(trial)
+    measured = {trial.configuration: trial for trial in now}
+    evidence, sentinels = list(now), []
+    for group in elsewhere.values():
+        timed = [trial for trial in group if trial.outcome.timed and trial.time_us]
+        sentinel = min(timed, key=lambda trial: trial.time_us or 0.0, default=None)
+        again = measured.get(sentinel.configuration) if sentinel else None
+        if sentinel is not None and again is None:
+            sentinels.append(sentinel.configuration)
+        if sentinel is None or again is None or _agree(sentinel, again):
+            evidence += group
+        else:
+            stale += group
+    return Evidence(sorted(evidence, key=lambda trial: trial.trial_id), stale, list(dict.fromkeys(sentinels)))
+
+
+def failures(trials: Iterable[StoredTrial]) -> Counter[Configuration]:
+    """How often each configuration has failed."""
+    return Counter(trial.configuration for trial in trials if not trial.outcome.timed)
+
+
+def _tools(where: Environment | StoredTrial) -> tuple[str, str]:
+    return where.driver, where.compiler
+
+
+def _agree(before: StoredTrial, again: StoredTrial) -> bool:
+    if not again.outcome.timed or not before.time_us or not again.time_us:
+        return False
+    return abs(again.time_us / before.time_us - 1) <= SAME_WITHIN
