@@ -36,6 +36,12 @@ class Driver(NamedTuple):
     cuda: tuple[int, int]
 
 
+class Found(ctypes.Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = (("library", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Install PyCUDA into this Python.")
     parser.add_argument("--wheels", type=Path, metavar="DIR", help="install from the wheels and source archives in DIR alone")
@@ -71,12 +77,10 @@ def find_driver() -> Driver:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
         raise UsageError("there is no libcuda.so.1, which NVIDIA's driver brings; install the driver, or tune on the emulator") from None
-    version = ctypes.c_int()
+    version, found = ctypes.c_int(), Found()
     library.cuDriverGetVersion(ctypes.byref(version))
-    loaded = re.search(r"\S*/libcuda\.so\S*", Path("/proc/self/maps").read_text(encoding="utf-8"))
-    if not loaded:
-        raise UsageError("libcuda.so.1 was loaded from a place that /proc/self/maps does not tell; install PyCUDA by hand")
-    return Driver(Path(loaded[0]), (version.value // 1000, version.value % 1000 // 10))
+    ctypes.CDLL(None).dladdr(ctypes.cast(library.cuDriverGetVersion, ctypes.c_void_p), ctypes.byref(found))
+    return Driver(Path(os.fsdecode(found.library)).resolve(), (version.value // 1000, version.value % 1000 // 10))
 
 
 def find_toolkit() -> Path | None:
