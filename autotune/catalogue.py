@@ -60,6 +60,9 @@ def _load(folder: Path) -> Operation:
         bytes_moved=declared["bytes_moved"],
         reference_template=_template(folder, reference) if reference else None,
         safe=Configuration.of(version, **parameters),
+        fitted_parameters=declared.get("FITTED", {}),
+        fit=declared.get("fit"),
+        default=declared.get("default"),
     )
 
 

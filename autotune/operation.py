@@ -1,11 +1,11 @@
 """An operation: what its kernels compute, how exactly, and how many bytes that must move."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.configuration import Configuration
+from autotune.configuration import Configuration, Value
 from autotune.definition import Verdict, Version
 from autotune.device import Device
 from autotune.errors import UsageError
@@ -29,6 +29,9 @@ class Tolerance:
 class Operation:
     """One operation and its versions, as the files of its folder declare them.
 
+    `fitted_parameters` names those parameters of a version that `fit` derives from the problem, and `default` proposes kernels without
+    any measurement; an operation need have neither.
+
     Every kernel of every operation has the same seven arguments, sizes and strides as 64-bit integers, strides in elements:
     `(output, input, rows, cols, output_stride, input_stride, workspace)`.
     """
@@ -42,6 +45,9 @@ class Operation:
     bytes_moved: Callable[[Problem], int]
     reference_template: Path | None
     safe: Configuration
+    fitted_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fit: Callable[[str, Mapping[str, Value], Problem, Mapping[str, tuple[Value, ...]]], Mapping[str, Value]] | None = None
+    default: Callable[[Problem, Device], Iterable[tuple[str, Mapping[str, Value]]]] | None = None
 
     def version(self, name: str) -> Version:
         """The version called `name`; UsageError when there is none."""
@@ -57,6 +63,39 @@ class Operation:
     def applicable(self, configuration: Configuration, problem: Problem, device: Device) -> Verdict:
         """Whether `configuration` computes `problem` on `device`, and why not."""
         return self.version(configuration.version).applicable(configuration, problem, device)
+
+    def family(self, configuration: Configuration) -> Configuration:
+        """`configuration` without the parameters that follow from the problem: one kernel for rows of any length."""
+        fitted = self.fitted_parameters.get(configuration.version, ())
+        if not fitted:
+            return configuration
+        return Configuration(configuration.version, tuple(pair for pair in configuration.parameters if pair[0] not in fitted))
+
+    def fitted(self, configuration: Configuration, problem: Problem) -> Configuration | None:
+        """The member of a family, or of the family of `configuration`, that is made for `problem`; None when there is none.
+
+        Whether it is applicable is another question.
+        """
+        fitted = self.fitted_parameters.get(configuration.version, ())
+        if not fitted or self.fit is None:
+            return configuration
+        declared = self.versions[configuration.version].parameters
+        given = {name: value for name, value in configuration.parameters if name not in fitted}
+        given |= self.fit(configuration.version, given, problem, declared)
+        if len(given) < len(declared):
+            return None
+        return Configuration(configuration.version, tuple((name, given[name]) for name in declared))
+
+    def defaults(self, problem: Problem, device: Device) -> Iterator[Configuration]:
+        """What the operation proposes for `problem` without any measurement, best first: only of versions and values that there are."""
+        for name, chosen in self.default(problem, device) if self.default is not None else ():
+            version = self.versions.get(name)
+            if version is None or problem.dtype not in version.dtypes:
+                continue
+            family = Configuration(name, tuple((p, chosen[p]) for p in version.parameters if p in chosen))
+            configuration = self.fitted(family, problem)
+            if configuration is not None and all(value in version.parameters[p] for p, value in configuration.parameters):
+                yield configuration
 
     @property
     def dtypes(self) -> tuple[str, ...]:

@@ -1,9 +1,13 @@
 """Softmax over the last axis: y[r, c] = exp(x[r, c] - max_r) / sum_r, where sum_r adds exp(x[r, c] - max_r) over the row."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from autotune import packs
+from autotune.configuration import Value
+from autotune.device import Device
 from autotune.operation import Tolerance
 from autotune.problem import Problem
 
@@ -22,6 +26,17 @@ TOLERANCES = {
 # Applicable to every problem that fits in memory: no alignment, no limit on the columns, 1 KiB of shared memory at most.
 SAFE = ("v2", {"block": 256, "unroll": 1})
 
+# Parameters that follow from the problem and the others: instances of one kernel that differ in them alone are made for different rows.
+FITTED = {
+    "v5": ("edges",),
+    "v6": ("items", "edges"),
+    "v7": ("items", "edges"),
+    "v8": ("items", "edges"),
+    "v10": ("edges",),
+    "v11": ("edges",),
+}
+THREADS_PER_ROW = {"v6": ("lanes",), "v7": ("block",), "v8": ("cluster", "block")}  # the product of these, each with `items` packs
+
 # The same function on the GPU, for outputs too large to be compared on the host.
 REFERENCE_TEMPLATE = "reference.cu"
 
@@ -37,3 +52,80 @@ def reference(x: Array) -> Array:
 def bytes_moved(problem: Problem) -> int:
     """The fewest bytes that a softmax of `problem` moves: each element read once and written once."""
     return 2 * problem.rows * problem.bytes_per_row
+
+
+def fit(version: str, parameters: Mapping[str, Value], problem: Problem, declared: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
+    """The `FITTED` parameters of `version` for `problem`, where the others are `parameters`; without those that no declared value fits."""
+    vector = int(parameters.get("vector", packs.WIDEST_ACCESS_BYTES // problem.element_bytes))
+    edges = "exact" if packs.placed(problem, vector, "exact")[0] else "masked"
+    if version not in THREADS_PER_ROW:
+        return {"edges": edges}
+    threads = int(np.prod([int(parameters[name]) for name in THREADS_PER_ROW[version]]))
+    items = packs.smallest(declared["items"], -(-packs.per_row(problem, vector, edges) // threads))
+    return {"edges": edges} if items is None else {"items": items, "edges": edges}
+
+
+def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, Value]]]:
+    """Kernels that should do well on any GPU, best first, as (version, parameters without the fitted ones).
+
+    A row is read once where registers hold it: by part of a warp, by a block with some four wide loads a thread in flight, by a
+    cluster, or by blocks all over the GPU when rows are too few to fill it. Any other row is read twice or three times by one block.
+    """
+    vector = _widest(problem)
+    row_packs = -(-problem.cols // vector)
+    if row_packs >= 2048 and 2 * problem.rows <= device.sm_count:
+        yield from _across_the_grid(vector, row_packs, device.sm_count // problem.rows)
+    if row_packs >= 8192:
+        for cluster, block in ((4, 512), (8, 512), (4, 1024), (8, 1024), (2, 512), (2, 1024)):
+            if 4 <= -(-row_packs // (cluster * block)) <= 16:
+                yield "v8", {"cluster": cluster, "block": block, "vector": vector, "hold": "exponentials"}
+    if row_packs > 128:
+        for share in (4, 2, 8, 16):
+            yield "v7", {"block": _power(row_packs / share, 64, 1024), "vector": vector, "hold": "exponentials"}
+    else:
+        for width in (vector, max(1, vector // 2)):
+            lanes = _power(problem.cols / width, 1, 32)
+            yield "v6", {"lanes": lanes, "rows": 1, "vector": width, "warps": 4}
+        yield "v9", {"warps": 4, "lanes": _power(problem.cols / 8, 1, 32), "rows": 1}
+        yield "v7", {"block": 64, "vector": vector, "hold": "exponentials"}
+    yield from _passes(problem, vector)
+
+
+def _across_the_grid(vector: int, row_packs: int, most_blocks: int) -> Iterator[tuple[str, dict[str, Value]]]:
+    share = row_packs / min(64, most_blocks)
+    for block in (128, 256, 512, 1024):
+        items = min((items for items in (1, 2, 3, 4, 6, 8, 12, 16) if items * block >= share), default=0)
+        if 1 <= items <= 8:
+            yield "v10", {"block": block, "items": items, "vector": vector, "hold": "exponentials"}
+
+
+def _passes(problem: Problem, vector: int) -> Iterator[tuple[str, dict[str, Value]]]:
+    """Kernels that read the input again, so that a row may have any length."""
+    if problem.cols <= 16 and problem.rows >= 1 << 16:
+        yield "v0", {"block": 32}
+    block = _power(problem.cols / (4 * vector), 128, 1024)
+    for unroll in (4, 2, 1):
+        yield "v5", {"block": block, "vector": vector, "unroll": unroll}
+    width = vector
+    while problem.alignment_bytes % (width * problem.element_bytes):
+        width //= 2
+    block = _power(problem.cols / (4 * width), 32, 1024)
+    if width > 1:
+        yield "v3", {"block": block, "vector": width, "unroll": 4}
+    yield "v2", {"block": block, "unroll": 4}
+
+
+def _widest(problem: Problem) -> int:
+    """The elements of the widest access that packs of both matrices allow, whole rows or not."""
+    vector = packs.WIDEST_ACCESS_BYTES // problem.element_bytes
+    while vector > 1 and not any(packs.placed(problem, vector, edges)[0] for edges in ("exact", "masked")):
+        vector //= 2
+    return vector
+
+
+def _power(wanted: float, least: int, most: int) -> int:
+    """The power of two nearest to `wanted` from `least` to `most`, both powers of two; of two as near, the greater."""
+    power = least
+    while power < most and power * 1.5 <= wanted:
+        power *= 2
+    return power
