@@ -22,6 +22,7 @@ COMMANDS = {
     "source": "explain",
     "verify": "verify",
     "compile": "compile",
+    "report": "report",
     "doctor": "doctor",
 }
 

@@ -1,0 +1,54 @@
+"""`autotune report`: a database as a page or a picture."""
+
+from pathlib import Path
+
+import click
+
+from autotune.cli.options import db_option, dtype_option, reading_database
+from autotune.element import element
+from autotune.errors import AutotuneError, UsageError
+
+
+@click.command("report")
+@click.option(
+    "--html", "html_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page; it needs no network."
+)
+@click.option(
+    "--png", "png_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the first two charts as a picture."
+)
+@click.option("--device", metavar="NAME", help="Only this device, such as 'NVIDIA H200'.")
+@dtype_option
+@db_option
+def report_command(html_file: Path | None, png_file: Path | None, device: str | None, dtype: str | None, db: Path | None) -> None:
+    """Write what a database says as one HTML page, a picture, or both. Existing files are replaced.
+
+    A picture shows one series, the one with the most sizes of those that --device and --dtype leave.
+    """
+    if html_file is None and png_file is None:
+        raise UsageError("nothing to write; give --html FILE, --png FILE or both")
+    from autotune.report.data import collect
+    from autotune.report.library import vl_convert
+    from autotune.report.page import page
+    from autotune.report.picture import picture
+
+    vl_convert()
+    with reading_database(db) as database:
+        series = collect(database, device, element(dtype).name if dtype else None)
+        content = database.content_hash()
+    if not series:
+        chosen = " ".join(filter(None, (device, dtype)))
+        raise UsageError(
+            f"database {database.path} holds no trials{f' of {chosen}' if chosen else ''}; autotune inspect devices lists what is there"
+        )
+    if html_file is not None:
+        _write(html_file, page(series, database.path.name, content).encode())
+    if png_file is not None:
+        _write(png_file, picture(max(series, key=lambda one: len(one["problems"]))))
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise AutotuneError(f"{path} cannot be written: {error.strerror}; name another file") from error
+    click.echo(f"{path}: {len(data) / 1e6:.1f} MB")

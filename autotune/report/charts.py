@@ -1,0 +1,261 @@
+"""What is drawn, as Vega-Lite specifications over named data sets: the page fills them in a browser, the picture without one.
+
+Sizes are drawn in powers of two: a field called x or y is the binary logarithm of columns or rows.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+Spec = dict[str, Any]
+
+VEGA_LITE = "6.4"  # the Vega-Lite that the specifications are written for; the library that draws them brings several
+SCHEMA = f"https://vega.github.io/schema/vega-lite/v{VEGA_LITE.split('.')[0]}.json"
+
+# Told apart by colour-blind readers together with the labels, and light enough for a dark page, dark enough for paper. By version number.
+PALETTE = (
+    *("#7c828c", "#c4524f", "#c9781c", "#2f7ebc", "#1f8f82", "#8a62b8", "#9c8420", "#56913b", "#c25f97", "#8c6d4f", "#2a93b8", "#6a5fd0"),
+)
+OUTCOMES = {
+    "wrong_result": "#c4524f",
+    "compile_error": "#c9781c",
+    "launch_error": "#2f7ebc",
+    "out_of_memory": "#8a62b8",
+    "timeout": "#9c8420",
+    "crashed": "#c25f97",
+    "not_applicable": "#7c828c",
+}
+FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+CONFIG: Spec = {
+    "background": None,
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 500, "gridColor": "#dfe3e8", "labelColor": "#454c56"}
+    | {"titleColor": "#454c56", "domainColor": "#9aa3ad", "tickColor": "#9aa3ad", "titlePadding": 8},
+    "legend": {"orient": "top", "title": None, "labelFontSize": 12, "symbolType": "circle", "symbolStrokeWidth": 0, "columns": 6}
+    | {"symbolOpacity": 1}
+    | {"labelColor": "#454c56"},
+    "title": {"fontSize": 16, "anchor": "start", "subtitleFontSize": 12, "subtitleColor": "#454c56", "offset": 14, "subtitlePadding": 4},
+}
+POWER = (
+    "datum.value >= 20 ? pow(2, datum.value - 20) + ' M' : datum.value >= 10 ? pow(2, datum.value - 10) + ' K' : '' + pow(2, datum.value)"
+)
+RATIOS = [1, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 300, 1000]  # the ticks of logarithmic axes: those of Vega are too many
+COUNTS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 3000, 10000, 30000, 100000]
+LOGS = [{"calculate": "log(datum.cols) / LN2", "as": "x"}, {"calculate": "log(datum.rows) / LN2", "as": "y"}]
+
+
+def versions_in(names: Iterable[str]) -> list[str]:
+    """The versions, each once, in the order of their numbers."""
+    return sorted(set(names), key=lambda name: (len(name), name))
+
+
+def colour(version: str) -> str:
+    """The colour of a version, the same in every chart of every report."""
+    digits = version[1:]
+    return PALETTE[(int(digits) if digits.isdigit() else sum(map(ord, version))) % len(PALETTE)]
+
+
+def specifications(versions: list[str]) -> dict[str, Spec]:
+    """Every chart by its name; `versions` are those that have a colour in it."""
+    colours = {"field": "version", "type": "nominal", "scale": {"domain": versions, "range": [colour(v) for v in versions]}}
+    drawn = {
+        "plane": _plane(colours),
+        "shares": _shares(colours),
+        "effect": _effect(colours | {"legend": None}),
+        "convergence": _convergence(colours),
+        "failures": _failures(),
+    }
+    return {name: {"$schema": SCHEMA, "config": CONFIG, **_sized(spec)} for name, spec in drawn.items()}
+
+
+def _sized(spec: Spec) -> Spec:
+    return {"width": "container", "autosize": {"type": "fit", "contains": "padding"}} | spec
+
+
+def _plane(colours: Spec) -> Spec:
+    """Which version wins where: shade for the nearest tuned size, a labelled disc for each tuned one."""
+    axes = {
+        "x": {
+            "field": "x",
+            "type": "quantitative",
+            "title": "columns",
+            "scale": {"zero": False, "nice": False},
+            "axis": _powers(grid=False),
+        },
+        "y": {"field": "y", "type": "quantitative", "title": "rows", "scale": {"zero": False, "nice": False}, "axis": _powers(grid=False)},
+    }
+    cells = {
+        "data": {"name": "plane"},
+        "mark": {"type": "rect", "opacity": 0.3, "aria": False, "strokeWidth": 0},
+        "encoding": {
+            "x": axes["x"] | {"field": "cols"},
+            "x2": {"field": "cols_to"},
+            "y": axes["y"] | {"field": "rows"},
+            "y2": {"field": "rows_to"},
+            "color": colours,
+        },
+    }
+    chosen = {
+        "data": {"name": "problems"},
+        "transform": [*LOGS, {"filter": "datum.chosen"}],
+        "mark": {"type": "point", "size": 900, "strokeWidth": 2, "color": "#1b1f24", "aria": False},
+        "encoding": axes,
+    }
+    discs = {
+        "data": {"name": "problems"},
+        "transform": LOGS,
+        "mark": {"type": "circle", "size": 430, "opacity": 1, "cursor": "pointer"},
+        "encoding": axes | {"color": colours, "tooltip": _tooltip("size", "version", "configuration") + _measured("fraction_of_copy")},
+    }
+    labels = {
+        "data": {"name": "problems"},
+        "transform": LOGS,
+        "mark": {
+            "type": "text",
+            "fontSize": 10.5,
+            "fontWeight": 600,
+            "color": "white",
+            "aria": False,
+            "cursor": "pointer",
+            "tooltip": None,
+        },
+        "encoding": axes | {"text": {"field": "version"}},
+    }
+    return {"height": 430, "layer": [cells, chosen, discs, labels]}
+
+
+def _shares(colours: Spec) -> Spec:
+    """How near each version comes to a copy: a line through the sizes that are `leading`, small discs for others."""
+    axes = {
+        "x": {"field": "x", "type": "quantitative", "title": "columns", "scale": {"zero": False}, "axis": _powers()},
+        "y": {"field": "share", "type": "quantitative", "title": "share of copy", "axis": {"format": "%"}, "scale": {"domainMin": 0}},
+        "color": colours,
+    }
+    copy = {
+        "data": {"values": [{"share": 1, "said": "device copy of the same bytes"}]},
+        "encoding": {"y": {"field": "share", "type": "quantitative"}},
+        "layer": [
+            {"mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#454c56", "aria": False}},
+            {
+                "mark": {"type": "text", "align": "right", "x": "width", "dy": -8, "color": "#454c56", "fontSize": 12},
+                "encoding": {"text": {"field": "said"}},
+            },
+        ],
+    }
+    tooltip = {"tooltip": _tooltip("size", "version", "configuration") + _measured("share")}
+    leading = [*LOGS, {"filter": "datum.leading"}]
+    return {
+        "height": 380,
+        "layer": [
+            copy,
+            {
+                "data": {"name": "shares"},
+                "transform": [*LOGS, {"filter": "!datum.leading"}],
+                "mark": {"type": "circle", "size": 36, "opacity": 0.7, "cursor": "pointer"},
+                "encoding": axes | tooltip,
+            },
+            {"data": {"name": "shares"}, "transform": leading, "mark": {"type": "line", "strokeWidth": 2, "aria": False}, "encoding": axes},
+            {
+                "data": {"name": "shares"},
+                "transform": leading,
+                "mark": {"type": "circle", "size": 80, "opacity": 1, "cursor": "pointer"},
+                "encoding": axes | tooltip,
+            },
+        ],
+    }
+
+
+def _effect(colours: Spec) -> Spec:
+    """One parameter at one size: a disc for the best with each value, a line up to the median of all configurations that have it."""
+    slowdown = {"type": "quantitative", "scale": {"type": "log", "domainMin": 1, "nice": False}}
+    axis = {"title": "time over the best", "format": "~r", "values": RATIOS}
+    across = {"x": {"field": "value", "type": "ordinal", "sort": None, "title": None, "axis": {"labelAngle": 0}}} | {
+        "xOffset": {"field": "version", "type": "nominal"}
+    }
+    return {
+        "height": 220,
+        "data": {"name": "effect"},
+        "encoding": across | {"color": colours},
+        "layer": [
+            {
+                "mark": {"type": "rule", "strokeWidth": 3, "opacity": 0.35, "aria": False},
+                "encoding": {"y": slowdown | {"field": "best", "axis": axis}, "y2": {"field": "median"}},
+            },
+            {
+                "mark": {"type": "circle", "size": 70, "opacity": 1},
+                "encoding": {
+                    "y": slowdown | {"field": "best", "axis": axis},
+                    "tooltip": [
+                        *_tooltip("version", "parameter", "value", "configurations"),
+                        {"field": "best", "title": "best over best of all", "format": ".3f"},
+                        {"field": "median", "title": "median over best of all", "format": ".3f"},
+                    ],
+                },
+            },
+        ],
+    }
+
+
+def _convergence(colours: Spec) -> Spec:
+    """How soon the search was near its final best: the chosen size in colour, the others as a backdrop."""
+    axes = {
+        "x": {"field": "trial", "type": "quantitative", "title": "configurations tried"}
+        | {"scale": {"type": "log", "nice": False}, "axis": {"format": "~r", "values": COUNTS}},
+        "y": {
+            "field": "slowdown",
+            "type": "quantitative",
+            "title": "best so far over the final best",
+            "scale": {"type": "log", "domainMin": 1, "nice": False},
+            "axis": {"format": "~r", "values": RATIOS},
+        },
+    }
+    line = {"type": "line", "interpolate": "step-after", "aria": False}
+    return {
+        "height": 300,
+        "layer": [
+            {
+                "data": {"name": "others"},
+                "mark": line | {"strokeWidth": 1, "opacity": 0.35, "color": "#7c828c"},
+                "encoding": axes | {"detail": {"field": "size"}},
+            },
+            {"data": {"name": "convergence"}, "mark": line | {"strokeWidth": 2, "color": "#5b6470"}, "encoding": axes},
+            {
+                "data": {"name": "convergence"},
+                "transform": [{"filter": "datum.version !== null"}],
+                "mark": {"type": "circle", "size": 90, "opacity": 1},
+                "encoding": axes
+                | {
+                    "color": colours,
+                    "tooltip": [*_tooltip("trial", "version"), {"field": "time_us", "title": "time, us", "format": ".2f"}],
+                },
+            },
+        ],
+    }
+
+
+def _failures() -> Spec:
+    reason = {"field": "outcome", "type": "nominal", "scale": {"domain": list(OUTCOMES), "range": list(OUTCOMES.values())}}
+    return {
+        "height": {"step": 30},
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "data": {"name": "failures"},
+        "mark": {"type": "bar", "cornerRadius": 2},
+        "encoding": {
+            "y": {"field": "version", "type": "nominal", "title": None, "sort": None},
+            "x": {"field": "count", "type": "quantitative", "title": "failed trials", "axis": {"tickMinStep": 1, "format": "d"}},
+            "color": reason,
+            "tooltip": _tooltip("version", "outcome", "count"),
+        },
+    }
+
+
+def _powers(grid: bool = True) -> Spec:
+    return {"labelExpr": POWER, "tickMinStep": 1, "grid": grid, "labelFlush": False}
+
+
+def _tooltip(*fields: str) -> list[Spec]:
+    return [{"field": field} for field in fields]
+
+
+def _measured(share: str) -> list[Spec]:
+    return [{"field": "time_us", "title": "time, us", "format": ".2f"}, {"field": share, "title": "share of copy", "format": ".1%"}]

@@ -1,0 +1,169 @@
+"""What the report shows, asked from a database: plain rows, grouped by what may be compared.
+
+A series is one operation on one device with one dtype under one protocol: nothing is ever compared across series. Only trials of each
+version's newest template in the database count; how many others there are is said in the provenance.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from autotune.cli.output import parameters
+from autotune.database import Database
+from autotune.report.effects import Tally
+from autotune.report.plane import cells
+
+Row = dict[str, Any]
+
+SERIES = ("device", "operation", "dtype", "protocol", "protocol_rule")
+LAYOUT = ("input_stride", "output_stride", "input_alignment", "output_alignment", "in_place")
+MOST_REASONS = 20
+
+_NEWEST = "(SELECT max(id) FROM templates GROUP BY operation, version)"
+_TRIALS = f"""
+SELECT d.name AS device, p.operation, p.dtype, q.name AS protocol, q.rule AS protocol_rule, p.rows, p.cols,
+       p.input_stride, p.output_stride, p.input_alignment, p.output_alignment, p.in_place, c.version, c.parameters,
+       coalesce(e.outcome, t.outcome) AS outcome, CASE WHEN e.message <> '' THEN e.message ELSE t.message END AS message,
+       (SELECT time_us FROM rounds WHERE trial = t.id ORDER BY kind, number DESC LIMIT 1) AS time_us
+FROM trials t
+JOIN runs u ON u.id = t.run
+JOIN devices d ON d.id = u.device
+JOIN protocols q ON q.id = u.protocol
+JOIN problems p ON p.id = t.problem
+JOIN configurations c ON c.id = t.configuration
+LEFT JOIN endings e ON e.trial = t.id
+WHERE t.problem = ? AND t.template IN {_NEWEST}
+ORDER BY d.name, q.name, q.rule, t.id
+"""
+_PROVENANCE = f"""
+SELECT e.driver, e.cuda, e.compiler, e.pycuda, e.package, e.python, e.os, u.card, q.description AS protocol_description,
+       min(u.started) AS first, max(u.started) AS last, group_concat(DISTINCT u.origin) AS origin, count(DISTINCT u.id) AS runs,
+       count(*) AS trials, sum(t.replayed) AS replayed, sum(t.template NOT IN {_NEWEST}) AS of_older_templates
+FROM trials t
+JOIN problems p ON p.id = t.problem
+JOIN runs u ON u.id = t.run
+JOIN devices d ON d.id = u.device
+JOIN protocols q ON q.id = u.protocol
+JOIN environments e ON e.id = u.environment
+WHERE (d.name, p.operation, p.dtype, q.name, q.rule) = (?, ?, ?, ?, ?)
+GROUP BY e.id, u.card, q.description ORDER BY first
+"""
+
+
+def collect(database: Database, device: str | None = None, dtype: str | None = None) -> list[Row]:
+    """The series of `database`, each with all that its charts and tables show; of one device or dtype when given."""
+    best = {key: list(rows) for key, rows in groupby(database.best(device=device, dtype=dtype), _series_key)}
+    found = []
+    for key, tallies in _tallied(database, device, dtype):
+        settled = {(row["rows"], row["cols"], *_layout(row)): row for row in best.get(key, ())}
+        problems = [_problem(tally, settled.get((tally.rows, tally.cols, *tally.layout))) for tally in tallies]
+        found.append(dict(zip(SERIES, key, strict=True)) | _series(problems, tallies) | {"provenance": _provenance(database, key)})
+    return found
+
+
+def _tallied(database: Database, device: str | None, dtype: str | None) -> Iterator[tuple[tuple[Any, ...], list[Tally]]]:
+    """Each series with what its trials add up to, problem by problem, so that no more than one problem's trials are in memory."""
+    found: dict[tuple[Any, ...], list[Tally]] = {}
+    for problem in database.select("SELECT id, dtype FROM problems ORDER BY rows, cols, id"):
+        if dtype in (None, problem["dtype"]):
+            for trial in database.select(_TRIALS, (problem["id"],)):
+                if device in (None, trial["device"]):
+                    tallies = found.setdefault(_series_key(trial), [])
+                    if not tallies or tallies[-1].problem != problem["id"]:
+                        tallies.append(Tally(problem["id"], trial["rows"], trial["cols"], _layout(trial)))
+                    tallies[-1].add(trial)
+    return iter(sorted(found.items()))
+
+
+def _problem(tally: Tally, best: Row | None) -> Row:
+    """One size: what was settled for it, or where nothing was, the fastest that was seen."""
+    fastest = min(tally.versions.items(), key=lambda item: item[1]["time_us"], default=(None, {"time_us": None, "parameters": "{}"}))
+    chosen: Row = best or {"version": fastest[0], "parameters": fastest[1]["parameters"], "time_us": fastest[1]["time_us"]}
+    following = chosen.get("runner_up")
+    return {
+        "size": tally.size,
+        "rows": tally.rows,
+        "cols": tally.cols,
+        "version": chosen["version"],
+        "configuration": parameters(chosen["parameters"]),
+        "time_us": chosen["time_us"],
+        "plus_minus": (chosen["ci_high_us"] - chosen["ci_low_us"]) / 2 / chosen["time_us"] if best else None,
+        "gb_per_s": chosen.get("gb_per_s"),
+        "copy_us": chosen.get("copy_us"),
+        "fraction_of_copy": chosen.get("fraction_of_copy"),
+        "trials": tally.trials,
+        "state": chosen.get("state", "not settled"),
+        "runner_up": f"{following['version']} {parameters(following['parameters'])}" if following else None,
+        "gap": chosen.get("gap"),
+        "beyond_noise": chosen.get("beyond_noise"),
+    }
+
+
+def _series(problems: list[Row], tallies: list[Tally]) -> Row:
+    timed = [p for p in problems if p["version"]]
+    counts: dict[tuple[str, str], int] = {}
+    reasons: dict[tuple[str, str, str], int] = {}
+    for tally in tallies:
+        for into, some in ((counts, tally.failures), (reasons, tally.reasons)):
+            for key, count in some.items():
+                into[key] = into.get(key, 0) + count  # type: ignore[index]
+    common = sorted(reasons.items(), key=lambda item: -item[1])[:MOST_REASONS]
+    return {
+        "problems": problems,
+        "plane": cells(timed),
+        "shares": _shares(problems, tallies),
+        "failures": [{"version": v, "outcome": o, "count": n} for (v, o), n in sorted(counts.items())],
+        "reasons": [{"version": v, "outcome": o, "message": m, "count": n} for (v, o, m), n in common],
+        "sizes": [{"size": tally.size, "effects": tally.effects(), "convergence": tally.curve()} for tally in tallies],
+    }
+
+
+def _shares(problems: list[Row], tallies: list[Tally]) -> list[Row]:
+    """The best of each version at each size. `leading` marks one size for each doubling of columns: the largest with aligned rows."""
+    leading: dict[int, Tally] = {}
+    for tally in sorted(tallies, key=lambda t: (t.cols % 8 == 0, t.rows * t.cols)):
+        leading[round(math.log2(max(tally.cols, 1)))] = tally
+    return [
+        {
+            "size": tally.size,
+            "rows": tally.rows,
+            "cols": tally.cols,
+            "version": version,
+            "configuration": parameters(fastest["parameters"]),
+            "time_us": fastest["time_us"],
+            "share": problem["copy_us"] / fastest["time_us"] if problem["copy_us"] else None,
+            "leading": any(tally is leader for leader in leading.values()),
+        }
+        for problem, tally in zip(problems, tallies, strict=True)
+        for version, fastest in sorted(tally.versions.items(), key=lambda item: (len(item[0]), item[0]))
+    ]
+
+
+def _provenance(database: Database, key: tuple[Any, ...]) -> list[Row]:
+    return database.select(_PROVENANCE, key)
+
+
+def _series_key(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in SERIES)
+
+
+def _layout(row: Row) -> tuple[Any, ...]:
+    return tuple(int(row[name]) for name in LAYOUT)
+
+
+def embeddable(document: Any) -> str:
+    """JSON that may stand inside a script element: it holds no "<", and NaN, which JSON lacks, is null."""
+    return json.dumps(_finite(document), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.6g}") if abs(value) < float("inf") else None
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+    return value

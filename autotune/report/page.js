@@ -1,0 +1,200 @@
+// Fills the page: each filter offers what is left by those before it, and every change draws the charts and tables of what is chosen.
+const { series, charts, colours } = JSON.parse(document.getElementById("report").textContent);
+const form = document.getElementById("filters");
+const FACETS = ["device", "operation", "dtype", "protocol"];
+const facet = (row, name) => (name === "protocol" ? `${row.protocol}, rule ${row.protocol_rule}` : row[name]);
+let turn = 0;
+
+const element = (name, attributes = {}, ...children) => {
+  const made = Object.assign(document.createElement(name), attributes);
+  made.append(...children);
+  return made;
+};
+const byId = (id) => document.getElementById(id);
+const percent = (value) => (value == null ? "" : `${(100 * value).toFixed(1)} %`);
+const micro = (value) => (value == null ? "" : value < 1000 ? value.toFixed(2) : Math.round(value).toLocaleString("en"));
+const times = (value) => (value == null ? "" : value < 10 ? value.toFixed(3) : value.toFixed(1));
+const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+const median = (values) => {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+};
+
+function offer(select, values, wanted) {
+  select.replaceChildren(...values.map((value) => element("option", { value, textContent: value })));
+  if (values.includes(wanted)) select.value = wanted;
+  select.parentElement.classList.toggle("alone", values.length < 2 && !["device", "dtype", "size"].includes(select.name));
+}
+
+function chosenSeries() {
+  let left = series;
+  for (const name of FACETS) {
+    const select = form.elements[name];
+    offer(select, [...new Set(left.map((row) => facet(row, name)))], select.value);
+    left = left.filter((row) => facet(row, name) === select.value);
+  }
+  return left[0];
+}
+
+function table(id, caption, rows, columns) {
+  const head = element("tr", {}, ...columns.map(([heading, , number]) => element("th", { scope: "col", textContent: heading, className: number === true ? "number" : "" })));
+  const body = rows.map((row) =>
+    element("tr", { className: row.chosen ? "chosen" : "" }, ...columns.map(([, shown, number]) => element("td", { textContent: shown(row) ?? "", className: number === true ? "number" : number ?? "" }))),
+  );
+  const place = byId(id);
+  Object.assign(place, { tabIndex: 0, role: "region", ariaLabel: caption });
+  place.replaceChildren(element("table", {}, element("caption", { textContent: caption }), element("thead", {}, head), element("tbody", {}, ...body)));
+}
+
+async function draw(place, name, datasets, description, empty) {
+  const filled = Object.values(datasets).some((rows) => rows.length);
+  place.classList.toggle("empty", !filled);
+  if (!filled) {
+    place.replaceChildren(empty);
+    return;
+  }
+  const spec = { ...charts[name], datasets, description };
+  const { view } = await window.vegaEmbed(place, spec, { actions: false, renderer: "svg", ast: true, tooltip: { theme: "custom" } });
+  view.addEventListener("click", (_, item) => item?.datum?.size && chooseSize(item.datum.size));
+}
+
+function chooseSize(size) {
+  if ([...form.elements.size.options].some((option) => option.value === size)) {
+    form.elements.size.value = size;
+    show();
+  }
+}
+
+function figures(shown) {
+  const shares = shown.problems.map((row) => row.fraction_of_copy).filter((share) => share != null);
+  const failed = shown.failures.reduce((sum, row) => sum + row.count, 0);
+  const facts = [
+    ["sizes tuned", shown.problems.length.toLocaleString("en")],
+    ["trials", shown.problems.reduce((sum, row) => sum + row.trials, 0).toLocaleString("en")],
+    ["failed trials", failed.toLocaleString("en")],
+    ["sizes whose winner is beyond noise", `${shown.problems.filter((row) => row.beyond_noise).length} of ${shown.problems.length}`],
+  ];
+  if (shares.length) facts.push(["of copy, median over sizes", percent(median(shares))], ["sizes at 95 % of copy or more", `${shares.filter((s) => s >= 0.95).length} of ${shares.length}`]);
+  byId("figures").replaceChildren(...facts.map(([what, value]) => element("div", {}, element("dt", { textContent: what }), element("dd", { textContent: value }))));
+}
+
+function drawPlane(shown, size) {
+  const problems = shown.problems.filter((row) => row.version).map((row) => ({ ...row, chosen: row.size === size }));
+  const wins = {};
+  for (const row of problems) wins[row.version] = (wins[row.version] ?? 0) + 1;
+  const said = Object.entries(wins).sort((a, b) => b[1] - a[1]).map(([version, count]) => `${version} at ${plural(count, "size")}`);
+  const caption = said.length ? `Best: ${said.join(", ")}.` : "";
+  byId("plane").nextElementSibling.textContent = caption;
+  table("plane-table", "The best kernel of each tuned size", problems, [
+    ["size", (r) => r.size], ["version", (r) => r.version], ["configuration", (r) => r.configuration], ["time, us", (r) => micro(r.time_us), true],
+    ["+-", (r) => percent(r.plus_minus), true], ["of copy", (r) => percent(r.fraction_of_copy), true], ["state", (r) => r.state],
+    ["runner-up", (r) => r.runner_up], ["behind by", (r) => (r.gap == null ? "" : r.beyond_noise ? percent(r.gap) : "within noise"), true], ["trials", (r) => r.trials, true],
+  ]);
+  return draw(byId("plane"), "plane", { plane: problems.length ? shown.plane : [], problems }, `Which version wins over the plane of rows and columns. ${caption}`, "No size has a right result yet.");
+}
+
+function drawShares(shown, size) {
+  const shares = shown.shares.filter((row) => row.share != null).map((row) => ({ ...row, chosen: row.size === size }));
+  const best = shares.reduce((most, row) => (row.share > (most?.share ?? 0) ? row : most), null);
+  const caption = best ? `Nearest to a copy: ${best.version} at ${best.size} with ${percent(best.share)}.` : "";
+  byId("shares").nextElementSibling.textContent = caption;
+  table("shares-table", "The best of each version at each size", shares, [
+    ["size", (r) => r.size], ["version", (r) => r.version], ["configuration", (r) => r.configuration], ["time, us", (r) => micro(r.time_us), true], ["of copy", (r) => percent(r.share), true],
+  ]);
+  return draw(byId("shares"), "shares", { shares }, `Share of copy over columns for each version. ${caption}`, "No copy was timed on this device, so there is nothing to compare with.");
+}
+
+function drawEffects(chosen) {
+  const effects = chosen?.effects ?? [];
+  const ordered = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
+  const names = [...new Set(effects.map((row) => row.parameter))];
+  const sorted = names.flatMap((name) => effects.filter((row) => row.parameter === name).sort((a, b) => ordered(a.value, b.value) || a.version.localeCompare(b.version)));
+  table("effects-table", "Times with each value of each parameter, over the best of all", sorted, [
+    ["parameter", (r) => r.parameter], ["value", (r) => r.value], ["version", (r) => r.version], ["best", (r) => times(r.best), true], ["median", (r) => times(r.median), true], ["configurations", (r) => r.configurations, true],
+  ]);
+  const versions = [...new Set(effects.map((row) => row.version))].sort((a, b) => a.length - b.length || a.localeCompare(b));
+  byId("effects-key").replaceChildren(
+    ...versions.map((version) => {
+      const dot = element("i");
+      dot.style.background = colours[version];
+      return element("span", {}, dot, version);
+    }),
+  );
+  const places = names.map((name) => element("figure", {}, element("h3", { textContent: name }), element("div", { className: "chart" })));
+  byId("effects").replaceChildren(...(places.length ? places : [element("p", { className: "chart empty", textContent: "Nothing ran right at this size." })]));
+  return places.map((place, at) => {
+    const effect = sorted.filter((row) => row.parameter === names[at]);
+    return draw(place.lastChild, "effect", { effect }, `Time over the best for each value of ${names[at]}.`, "");
+  });
+}
+
+function drawConvergence(shown, chosen) {
+  const convergence = chosen?.convergence ?? [];
+  const others = shown.sizes.filter((row) => row !== chosen).slice(0, 60).flatMap((row) => row.convergence.map((step) => ({ ...step, size: row.size })));
+  const steps = convergence.filter((step) => step.version);
+  const near = steps.find((step) => step.slowdown <= 1.01);
+  const caption = near ? `Within 1 % of the final best after ${plural(near.trial, "configuration")} of ${convergence.at(-1).trial.toLocaleString("en")}.` : "";
+  byId("convergence").nextElementSibling.textContent = caption;
+  table("convergence-table", "Each trial that was faster than all before it", steps, [
+    ["trial", (r) => r.trial, true], ["version", (r) => r.version], ["time, us", (r) => micro(r.time_us), true], ["over the final best", (r) => times(r.slowdown), true],
+  ]);
+  return draw(byId("convergence"), "convergence", { convergence, others: convergence.length ? others : [] }, `Best time so far by trials. ${caption}`, "Nothing ran right at this size.");
+}
+
+function drawFailures(shown) {
+  const failed = shown.failures.reduce((sum, row) => sum + row.count, 0);
+  byId("failures").nextElementSibling.textContent = failed ? `${plural(failed, "trial")} failed.` : "";
+  byId("failures-table").parentElement.hidden = !failed;
+  table("failures-table", "The most common reasons", shown.reasons, [
+    ["version", (r) => r.version], ["outcome", (r) => r.outcome.replaceAll("_", " ")], ["trials", (r) => r.count, true], ["what was said", (r) => r.message, "long"],
+  ]);
+  return draw(byId("failures"), "failures", { failures: shown.failures }, "Failed trials of each version by reason.", "No trial failed.");
+}
+
+function provenance(shown) {
+  byId("method").textContent = `Protocol ${shown.protocol}, rule ${shown.protocol_rule}: ${shown.provenance.at(-1)?.protocol_description ?? ""}.`;
+  table("provenance-table", "What was measured with what", shown.provenance, [
+    ["measured", (r) => (r.first.slice(0, 10) === r.last.slice(0, 10) ? r.first.slice(0, 10) : `${r.first.slice(0, 10)} to ${r.last.slice(0, 10)}`)],
+    ["driver", (r) => r.driver], ["CUDA", (r) => r.cuda], ["compiler", (r) => r.compiler], ["PyCUDA", (r) => r.pycuda], ["autotune", (r) => r.package],
+    ["system", (r) => r.os], ["card", (r) => r.card], ["origin", (r) => r.origin], ["runs", (r) => r.runs, true], ["trials", (r) => r.trials, true],
+    ["replayed", (r) => r.replayed, true], ["of older templates, not shown", (r) => r.of_older_templates, true],
+  ]);
+}
+
+async function show() {
+  const mine = ++turn;
+  const shown = chosenSeries();
+  if (!shown) {
+    byId("shown").textContent = "The database holds no trials.";
+    document.body.classList.add("ready");
+    return;
+  }
+  const sizes = shown.sizes.map((row) => row.size);
+  const largest = shown.problems.reduce((most, row) => (row.rows * row.cols > most.rows * most.cols ? row : most), shown.problems[0]);
+  const wanted = [form.elements.size.value, "4096x4096", largest.size].find((size) => sizes.includes(size));
+  offer(form.elements.size, sizes, wanted);
+  const size = form.elements.size.value;
+  const chosen = shown.sizes.find((row) => row.size === size);
+  for (const place of document.querySelectorAll("span.size")) place.textContent = size;
+  figures(shown);
+  provenance(shown);
+  await Promise.all([drawPlane(shown, size), drawShares(shown, size), ...drawEffects(chosen), drawConvergence(shown, chosen), drawFailures(shown)].flat());
+  if (mine === turn) {
+    byId("shown").textContent = `Shown: ${FACETS.map((name) => facet(shown, name)).join(", ")}, ${size}.`;
+    document.body.classList.add("ready");
+    document.body.dataset.shown = `${shown.device}|${shown.dtype}|${size}`;
+  }
+}
+
+form.addEventListener("change", show);
+form.addEventListener("submit", (event) => event.preventDefault());
+const opened = [];
+addEventListener("beforeprint", () => {
+  opened.push(...document.querySelectorAll("details:not([open])"));
+  for (const table of opened) table.open = true;
+});
+addEventListener("afterprint", () => {
+  for (const table of opened.splice(0)) table.open = false;
+});
+show();
