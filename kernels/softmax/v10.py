@@ -1,4 +1,4 @@
-"""v10: several blocks anywhere on the GPU per row, in registers, one read, one cooperative launch: for few long rows."""
+"""v10: several blocks anywhere on the GPU per row, in registers, one read: for long rows."""
 
 from autotune import packs
 from autotune.configuration import Configuration
@@ -15,24 +15,22 @@ PARAMETERS = {
     "edges": ("exact", "masked"),
 }
 DTYPES = ("float32", "float16", "bfloat16")
-IN_PLACE = True
+IN_PLACE = False  # a block that does not wait any longer reads the whole row, which others may be writing
 LEAST_COMPUTE_CAPABILITY = (8, 0)
 
-OTHER_REGISTERS = 34
-MOST_ROWS = 512  # most_rows of v10.cu
+OTHER_REGISTERS = 40
 COUNTER_BYTES = 32  # counter_bytes of v10.cu
 PART_BYTES = 8
 LEAST_BLOCKS = 2
+LEAST_BYTES = 16 << 10  # of a row in each block, unless all blocks run at once
 MOST_BLOCKS = 264  # of a row: beyond, reading all parts takes longer than a part of the row itself
 
 
 def bounds(configuration: Configuration) -> Bounds:
-    block = configuration.integer("block")
-    if configuration["hold"] == "exponentials":
-        return Bounds(threads=block)
-    # Left to itself the compiler computes all exponentials at once, in three times the registers that the inputs take.
-    words = configuration.integer("items") * configuration.integer("vector") // 2
-    return Bounds(threads=block, blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (words + OTHER_REGISTERS)))))
+    # Left to itself the compiler takes many more registers, so that fewer blocks run at once.
+    block, values = configuration.integer("block"), configuration.integer("items") * configuration.integer("vector")
+    held = values // 2 if configuration["hold"] == "inputs" else values
+    return Bounds(threads=block, blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (held + OTHER_REGISTERS)))))
 
 
 def applicable(configuration: Configuration, problem: Problem, device: Device) -> Verdict:
@@ -50,7 +48,6 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             hold == "exponentials" or items * vector >= 16,
             f"exponentials of {items * vector} elements fit in registers, and need not be computed twice",
         ),
-        (problem.rows <= MOST_ROWS, f"{problem.rows} rows are more than the {MOST_ROWS} that have a counter"),
         (split >= LEAST_BLOCKS, f"one block of {block} with {items} items holds a row of {problem.cols}"),
         (split <= MOST_BLOCKS, f"{split} blocks for one row are more than {MOST_BLOCKS}"),
         (
@@ -62,15 +59,15 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             f"block {block} with {held} registers to hold the row needs more than the {device.registers_per_sm} of an SM",
         ),
         (
-            problem.rows * split <= resident,
-            f"{problem.rows * split} blocks that wait for one another are more than the {resident} that {device.name} runs at once",
+            problem.rows * split <= resident or block * items * vector * problem.element_bytes >= LEAST_BYTES,
+            f"{problem.rows * split} blocks are more than the {resident} that {device.name} runs at once, and each has too little to do",
         ),
     )
 
 
 def launch(configuration: Configuration, problem: Problem, device: Device) -> Launch:
     blocks = problem.rows * _split(configuration, problem)
-    return Launch(blocks=blocks, workspace_bytes=MOST_ROWS * COUNTER_BYTES + PART_BYTES * blocks, cooperative=True)
+    return Launch(blocks=blocks, workspace_bytes=COUNTER_BYTES * problem.rows + PART_BYTES * blocks)
 
 
 def _split(configuration: Configuration, problem: Problem) -> int:
@@ -85,7 +82,6 @@ def _held(configuration: Configuration, problem: Problem) -> int:
 
 
 def _blocks_per_sm(configuration: Configuration, problem: Problem, device: Device) -> int:
-    """An estimate from below; a launch of more blocks than fit at once is refused by the driver."""
     block = configuration.integer("block")
     registers = (_held(configuration, problem) + OTHER_REGISTERS) * block
     return min(device.threads_per_sm // block, device.registers_per_sm // registers)

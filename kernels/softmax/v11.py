@@ -21,6 +21,7 @@ LEAST_COMPUTE_CAPABILITY = (8, 0)
 ACCESS_BYTES = 16
 MOST_AHEAD = 3  # most_ahead of ring.cuh
 RESERVED_BYTES = 1024  # of each block, by the system
+LEAST_BYTES = 48 << 10  # of a row in each block of a cluster: fewer fit in one block with the head of the next row
 LEAST_ROWS = 2  # of each block or cluster: with fewer, nothing follows that could be copied meanwhile
 
 
@@ -38,6 +39,10 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     return all_of(
         (cluster == 1 or device.compute_capability >= (9, 0), f"clusters need compute capability 9.0, which {device.name} has not"),
         packs.placed(problem, vector, edges),
+        (
+            cluster == 1 or problem.bytes_per_row >= cluster * LEAST_BYTES,
+            f"a row of {problem.bytes_per_row} bytes is less than {LEAST_BYTES} for each block of a cluster of {cluster}",
+        ),
         (idle in _idle(cluster), f"{idle} idle SMs are not worth trying with a cluster of {cluster}"),
         (
             1024 * kilobytes + _static_bytes(configuration) - RESERVED_BYTES <= device.shared_bytes_per_block,

@@ -1,8 +1,6 @@
 // The part of a row that one thread holds in registers from its only load to its store: packs first, first + stride, ...
 
-#include "batch.cuh"
-#include "partial.cuh"
-#include "row.cuh"
+#include "stream.cuh"
 
 // What is held: the exponentials as floats, or the inputs, whose exponentials are computed twice. Of 16-bit elements the inputs take
 // half the registers, so that more of them are in flight.
@@ -16,18 +14,8 @@ struct Held {
     Packed pack[items];
     float exponential[hold == exponentials ? size : 1];
 
-    // No load waits for another: all are issued before the first edge is looked at.
     __device__ __forceinline__ void load(const Row<Element, vector, edges>& row, int first, int stride) {
-#pragma unroll
-        for (int i = 0; i < items; i++) {
-            pack[i] = Packed::nothing();
-            if (row.whole(first + i * stride)) pack[i] = row.source[first + i * stride];
-        }
-        if constexpr (edges == masked) {
-#pragma unroll
-            for (int i = 0; i < items; i++)
-                if (row.edge(first + i * stride)) row.fill_edge(pack[i], first + i * stride);
-        }
+        load_packs<items>(pack, row, first, stride);
     }
 
     __device__ __forceinline__ float maximum() const {

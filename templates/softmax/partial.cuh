@@ -38,6 +38,30 @@ struct PartExponential<2> {
     static __device__ __forceinline__ bool small(float maximum) { return fabsf(maximum) < 0x1p24f; }
 };
 
+// The largest of the values of all lanes of a warp, in all of them, by one instruction (PTX ISA, redux.sync) instead of five shuffles
+// that wait for one another. As integers floats keep their order once the lower bits of negative ones are flipped; a NaN may win, and then
+// its row is NaN, as it must be.
+__device__ __forceinline__ float warp_maximum(float value) {
+#ifdef AUTOTUNE_EMULATOR
+    return combine_lanes<Max, lanes_per_warp>(value);
+#else
+    const int bits = __float_as_int(value);
+    const int most = __reduce_max_sync(0xffffffffu, bits ^ (bits >> 31 & 0x7fffffff));
+    return __int_as_float(most ^ (most >> 31 & 0x7fffffff));
+#endif
+}
+
+// 1 / sum to one unit in the last place (PTX ISA, rcp.approx); no sum of a row is denormal.
+__device__ __forceinline__ float inverse_of(float sum) {
+#ifdef AUTOTUNE_EMULATOR
+    return 1.0f / sum;
+#else
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(sum));
+    return inverse;
+#endif
+}
+
 // The maximum of a part of a row, and the sum of exp(x - maximum) over it.
 struct alignas(8) Partial {
     float maximum, sum;
@@ -56,10 +80,10 @@ __device__ __forceinline__ Partial combined(Partial a, Partial b) {
     return {maximum, rescaled<PartExp>(a.sum, a.maximum, maximum) + rescaled<PartExp>(b.sum, b.maximum, maximum)};
 }
 
-// The parts of each `width` neighbouring lanes put together, in all of them.
+// The parts that `width` neighbouring lanes have, each group of them the same ones, put together in all lanes of the warp.
 template <class PartExp, int width>
 __device__ __forceinline__ Partial combine_partials(Partial mine) {
-    const float maximum = combine_lanes<Max, width>(mine.maximum);
+    const float maximum = warp_maximum(mine.maximum);
     return {maximum, combine_lanes<Sum, width>(rescaled<PartExp>(mine.sum, mine.maximum, maximum))};
 }
 

@@ -1,16 +1,43 @@
-// v10: several blocks anywhere on the GPU compute one row that they hold in registers, for few long rows. One launch, one read.
+// v10: several blocks anywhere on the GPU compute one row that they hold in registers. One launch, one read.
 //
-// The blocks of a row publish their parts in the workspace and wait for those of the others, so all must be resident.
-// A part is one 64-bit word, seen whole or not at all; 0 means that it is not there yet, and no part is 0: against a maximum of 0.0
-// the sum is at least 1. The last block to have read the parts of a row sets them to 0 again, for the next launch.
+// The blocks of a row publish their parts in the workspace and wait for those of the others. They usually run at the same time, but nothing
+// promises that; so a block waits only for a while, and then reads the whole row itself. No launch hangs, whatever else the GPU does.
+// A part is one 64-bit word; 0 means that it is not there yet, and no part is 0: against a maximum of 0.0 the sum is at least 1.
+// The last block of a row to be done with its parts sets them to 0 again, for the next launch.
 
 #include "common.cuh"
 #include "grid.cuh"
 #include "held.cuh"
 
-constexpr int most_rows = 512;         // of a launch: their counters are the start of the workspace, whatever is launched
-constexpr int counter_bytes = 32;      // a counter has a sector of the L2 cache to itself
+constexpr int counter_bytes = 32;  // a counter has a sector of the L2 cache to itself
 using Word = unsigned long long;
+
+// The parts of all `split` blocks of a row put together by one warp. Returns whether all were there in time.
+template <class PartExp>
+__device__ __forceinline__ bool gather(const Word* published, int split, Partial& all) {
+    constexpr int count = 2;  // words a lane reads at once
+    const int lane = threadIdx.x % lanes_per_warp;
+    all = {-INFINITY, 0.0f};
+    for (int first = lane; first - lane < split; first += count * lanes_per_warp) {
+        Word word[count];
+#pragma unroll
+        for (int i = 0; i < count; i++) word[i] = first + i * lanes_per_warp < split ? 0 : word_of({-INFINITY, 0.0f});
+        for (int tried = 0;; tried++) {
+            bool complete = true;
+#pragma unroll
+            for (int i = 0; i < count; i++)
+                if (word[i] == 0) word[i] = load_word(published + first + i * lanes_per_warp);
+#pragma unroll
+            for (int i = 0; i < count; i++) complete = complete && word[i] != 0;
+            if (__all_sync(0xffffffffu, complete)) break;
+            if (tried == patience) return false;
+        }
+#pragma unroll
+        for (int i = 0; i < count; i++) all = combined<PartExp>(all, partial_of(word[i]));
+    }
+    all = combine_partials<PartExp, lanes_per_warp>(all);
+    return true;
+}
 
 template <class Element, int block, int items, int vector, Hold hold, Edges edges>
 __device__ __forceinline__ void softmax_v10(Element* output, const Element* input, long long rows, long long cols,
@@ -25,42 +52,47 @@ __device__ __forceinline__ void softmax_v10(Element* output, const Element* inpu
     const Row<Element, vector, edges> row(output, input, index, rows, cols, output_stride, input_stride);
     char* const counters = static_cast<char*>(workspace);
     unsigned* const counter = reinterpret_cast<unsigned*>(counters + index * counter_bytes);
-    Word* const published = reinterpret_cast<Word*>(counters + most_rows * counter_bytes) + index * split;
+    Word* const published = reinterpret_cast<Word*>(counters + rows * counter_bytes) + index * split;
 
     // Load
     Part part;
     part.load(row, first, stride);
 
     // Reduce: the block's part as v7 does, then the row's by the first warp of each of its blocks
-    const float maximum = combine_lanes<Max, lanes_per_warp>(part.maximum());
+    const float maximum = warp_maximum(part.maximum());
     const PartExp exponential(maximum);
     const Partial mine = {maximum, combine_lanes<Sum, lanes_per_warp>(part.sum(exponential))};
     SHARED_ARRAY(Partial, partial, warps);
     SHARED_ARRAY(Partial, total, 1);
+    SHARED_ARRAY(bool, gathered, 1);
     if (lane == 0) partial[warp] = mine;
     __syncthreads();  // every warp's part is written before the first warp reads them all
     bool last = false;
     if (warp == 0) {
         const Partial here = combine_shared<PartExp, warps>(partial);
-        if (lane == 0) store_shared_word(published + rank, word_of(here));
-        Partial all = {-INFINITY, 0.0f};
-        for (int other = lane; other < split; other += lanes_per_warp) {
-            Word word = 0;
-            spin_until([&] { return (word = load_shared_word(published + other)) != 0; });
-            all = combined<PartExp>(all, partial_of(word));
-        }
-        all = combine_partials<PartExp, lanes_per_warp>(all);
+        if (lane == 0) store_word(published + rank, word_of(here));
+        Partial all;
+        const bool complete = gather<PartExp>(published, split, all);
         if (lane == 0) {
             total[0] = all;
-            // Its result is needed at the end only. It is not sent before the parts have come, since the loop above depends on them.
+            gathered[0] = complete;
+            // Sent only after the parts have come, since the branch depends on them; its answer is needed at the end only.
             last = atomicInc(counter, split - 1) == static_cast<unsigned>(split - 1);
         }
     }
-    __syncthreads();  // the row's total is written before the other warps read it
-    const Partial all = total[0];
+    __syncthreads();  // the row's total is written before the other warps read it, and all parts are read before they are overwritten
+    Partial all = total[0];
+    if (!gathered[0]) {
+        const Partial again = stream<Element, vector, edges, block, 1>(row, thread);
+        if (lane == 0) partial[warp] = again;
+        __syncthreads();  // every warp's part is written before any warp reads them all
+        all = combine_shared<PartExp, warps>(partial);
+        part.load(row, first, stride);  // again, so that its registers are free meanwhile
+        part.sum(exponential);
+    }
 
     // Write
-    part.store(row, first, stride, exponential, rescaled<PartExp>(1.0f / all.sum, maximum, all.maximum));
-    if (last)
-        for (int other = 0; other < split; other++) store_shared_word(published + other, 0);
+    part.store(row, first, stride, exponential, rescaled<PartExp>(inverse_of(all.sum), maximum, all.maximum));
+    if (warp == 0 && __shfl_sync(0xffffffffu, last, 0))
+        for (int other = lane; other < split; other += lanes_per_warp) store_word(published + other, 0);
 }

@@ -40,7 +40,7 @@ __device__ __forceinline__ void softmax_v11(Element* output, const Element* inpu
         unsigned largest = Packed::Of::minus_infinity;
 #pragma unroll 4
         for (int i = 0; i < ring.items; i++) largest = Packed::Of::max(largest, largest_word<Element, Packed::count>(ring[i].word));
-        const float maximum = combine_lanes<Max, lanes_per_warp>(largest_value<Element>(largest));
+        const float maximum = warp_maximum(largest_value<Element>(largest));
         const PartExp exponential(maximum);
         float sum = 0.0f;
 #pragma unroll 4
@@ -62,7 +62,7 @@ __device__ __forceinline__ void softmax_v11(Element* output, const Element* inpu
             __syncthreads();  // every part is written before any warp reads them all
         }
         const Partial all = combine_shared<PartExp, cluster * warps>(partial);
-        const float scale = rescaled<PartExp>(1.0f / all.sum, maximum, all.maximum);
+        const float scale = rescaled<PartExp>(inverse_of(all.sum), maximum, all.maximum);
 
         // Write, and load what comes next
         auto result = [&](const Packed& pack) {

@@ -22,8 +22,9 @@ __device__ __forceinline__ void softmax_v6(Element* output, const Element* input
     // Reduce and write
 #pragma unroll
     for (int r = 0; r < rows_per_group; r++) {
-        const PartExp exponential(combine_lanes<Max, lanes>(part[r].maximum()));
-        const float scale = 1.0f / combine_lanes<Sum, lanes>(part[r].sum(exponential));
+        const float maximum = part[r].maximum();
+        const PartExp exponential(lanes == lanes_per_warp ? warp_maximum(maximum) : combine_lanes<Max, lanes>(maximum));
+        const float scale = inverse_of(combine_lanes<Sum, lanes>(part[r].sum(exponential)));
         part[r].store({output, input, first + r * groups, rows, cols, output_stride, input_stride}, lane, lanes, exponential, scale);
     }
 }

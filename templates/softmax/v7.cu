@@ -18,7 +18,7 @@ __device__ __forceinline__ void softmax_v7(Element* output, const Element* input
     part.load(row, thread, block);
 
     // Reduce: each warp its part of the row against its own maximum, then the warps' parts
-    const float maximum = combine_lanes<Max, lanes_per_warp>(part.maximum());
+    const float maximum = warp_maximum(part.maximum());
     const PartExp exponential(maximum);
     const Partial mine = {maximum, combine_lanes<Sum, lanes_per_warp>(part.sum(exponential))};
     SHARED_ARRAY(Partial, partial, warps);
@@ -27,5 +27,5 @@ __device__ __forceinline__ void softmax_v7(Element* output, const Element* input
     const Partial all = combine_shared<PartExp, warps>(partial);
 
     // Write
-    part.store(row, thread, block, exponential, rescaled<PartExp>(1.0f / all.sum, maximum, all.maximum));
+    part.store(row, thread, block, exponential, rescaled<PartExp>(inverse_of(all.sum), maximum, all.maximum));
 }

@@ -22,7 +22,7 @@ __device__ __forceinline__ void softmax_v8(Element* output, const Element* input
     part.load(row, first, stride);
 
     // Reduce
-    const float maximum = combine_lanes<Max, lanes_per_warp>(part.maximum());
+    const float maximum = warp_maximum(part.maximum());
     const PartExp exponential(maximum);
     const Partial mine = {maximum, combine_lanes<Sum, lanes_per_warp>(part.sum(exponential))};
     cluster_wait_acquire();  // every block has started, so its shared memory is there; by now this waits for nobody
@@ -32,5 +32,5 @@ __device__ __forceinline__ void softmax_v8(Element* output, const Element* input
     const Partial all = combine_shared<PartExp, cluster * warps>(partial);
 
     // Write
-    part.store(row, first, stride, exponential, rescaled<PartExp>(1.0f / all.sum, maximum, all.maximum));
+    part.store(row, first, stride, exponential, rescaled<PartExp>(inverse_of(all.sum), maximum, all.maximum));
 }
