@@ -3,10 +3,9 @@
 A time depends on the template, the compiler's flags, the compiler, the driver, the device and the protocol. Times of other devices and
 protocols are never asked for. A trial of another template or other flags ran another program: a prior, no more. A trial under another
 compiler or driver most likely still holds, so it stays in use until its problem is next tuned; then the fastest of them, the sentinel,
-is measured again, and all of them hold, or none does, as it holds.
+is measured again, and all of them hold, or none does, as the fastest that was measured again does.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -47,21 +46,15 @@ def weigh(trials: Iterable[StoredTrial], template_shas: Mapping[str, str], flags
     measured = {trial.configuration: trial for trial in now}
     evidence, sentinels = list(now), []
     for group in elsewhere.values():
-        timed = [trial for trial in group if trial.outcome.timed and trial.time_us]
-        sentinel = min(timed, key=lambda trial: trial.time_us or 0.0, default=None)
-        again = measured.get(sentinel.configuration) if sentinel else None
-        if sentinel is not None and again is None:
-            sentinels.append(sentinel.configuration)
-        if sentinel is None or again is None or _agree(sentinel, again):
+        timed = sorted((t for t in group if t.outcome.timed and t.time_us), key=lambda t: t.time_us or 0.0)
+        again = next((t for t in timed if t.configuration in measured), None)
+        if timed and again is None:
+            sentinels.append(timed[0].configuration)
+        if again is None or _agree(again, measured[again.configuration]):
             evidence += group
         else:
             stale += group
     return Evidence(sorted(evidence, key=lambda trial: trial.trial_id), stale, list(dict.fromkeys(sentinels)))
-
-
-def failures(trials: Iterable[StoredTrial]) -> Counter[Configuration]:
-    """How often each configuration has failed."""
-    return Counter(trial.configuration for trial in trials if not trial.outcome.timed)
 
 
 def _tools(where: Environment | StoredTrial) -> tuple[str, str]:

@@ -42,8 +42,11 @@ def sweep(
         tools = Tools(operation, backend, database, Workshop(backend, operation), watcher, ledger, seed, versions, budget)
         try:
             _build_ahead(tools, problems)
-            for problem in problems:
-                Tuning(tools, problem, summary).run()
+            tunings = [Tuning(tools, problem, summary) for problem in problems]
+            for tuning in tunings:
+                tuning.run()
+            for tuning in tunings:
+                tuning.reconsider()
         except KeyboardInterrupt:
             summary.interrupted = True
     watcher.ended(summary)

@@ -2,7 +2,6 @@
 
 import hashlib
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ from autotune.backends import Backend, Bench
 from autotune.choice import Choice, candidates, choose
 from autotune.configuration import Configuration
 from autotune.database import Database, Settled
-from autotune.evidence import Evidence, failures, weigh
+from autotune.known import Known, look, tries
 from autotune.ledger import Ledger
 from autotune.operation import Operation
 from autotune.problem import Problem
@@ -27,8 +26,6 @@ from autotune.workshop import Workshop
 SMALL_SPACE = 1024  # a space up to this size is measured whole: that takes seconds, and a search could only miss something
 BATCH = 16
 NEIGHBOURS = 3
-TRIES = {Outcome.COMPILE_ERROR: 1}  # the same source fails to compile the same way again; anything else may have been bad luck
-DEFAULT_TRIES = 2
 SENTINEL_ROUNDS = 3
 SENTINEL_SAMPLES = 2
 
@@ -48,20 +45,6 @@ class Tools:
     budget: Budget | None
 
 
-@dataclass(slots=True)
-class Known:
-    """What is known of a problem: each configuration's time, None once it is not to be tried again; its trial; how often it failed."""
-
-    evidence: Evidence
-    times: dict[Configuration, float | None]
-    ids: dict[Configuration, int]
-    failed: Counter[Configuration]
-    blocked: frozenset[Configuration]
-
-    def best_us(self) -> float | None:
-        return min((us for us in self.times.values() if us is not None), default=None)
-
-
 class Tuning:
     """Tunes one problem, continuing from whatever the database knows about it."""
 
@@ -69,14 +52,19 @@ class Tuning:
         self._tools = tools
         self._problem = problem
         self._summary = summary
+        self._done: ProblemSummary | None = None
         self._started = time.monotonic()
         self._mine: set[Configuration] = set()  # those with a trial of this run
 
     def run(self) -> None:
         """Measure until the budget is spent, then settle; raises KeyboardInterrupt after storing what there is."""
+        self._started = time.monotonic()
         tools, known = self._tools, self._known
-        mine = ProblemSummary(self._problem, len(self._space), len(known.times), len(known.blocked), len(known.evidence.stale))
+        mine = ProblemSummary(
+            self._problem, len(self._space), len(known.times), len(known.blocked & set(self._space)), len(known.evidence.stale)
+        )
         self._summary.problems.append(mine)
+        self._done = mine
         tools.watcher.problem(mine)
         final = self._final()
         if final is not None:
@@ -94,6 +82,12 @@ class Tuning:
             finally:
                 self._settle(mine)
         tools.watcher.settled(mine)
+
+    def reconsider(self) -> None:
+        """Settle again when what was chosen has been blocked since, for what it did on another problem."""
+        if self._done and self._done.choice and self._done.choice.configuration in self._look().blocked:
+            self._settle(self._done)
+            self._tools.watcher.settled(self._done)
 
     def certain(self) -> list[Configuration]:
         """The configurations that are going to be measured whatever happens on the way."""
@@ -126,31 +120,7 @@ class Tuning:
 
     def _look(self) -> Known:
         """What the database knows of the problem at this moment."""
-        evidence = self._weighed()
-        failed = failures(evidence.trials)
-        times: dict[Configuration, float | None] = {}
-        ids: dict[Configuration, int] = {}
-        for trial in evidence.trials:
-            if trial.outcome.timed:
-                times[trial.configuration] = trial.time_us
-                ids[trial.configuration] = trial.trial_id
-            elif failed[trial.configuration] >= _tries(trial.outcome):
-                times.setdefault(trial.configuration, None)
-        blocked = frozenset(self._blocked()) & frozenset(self._space)
-        times.update(dict.fromkeys(blocked))
-        return Known(evidence, {c: times[c] for c in self._space if c in times}, ids, failed, blocked)
-
-    def _weighed(self) -> Evidence:
-        backend = self._tools.backend
-        trials = self._tools.database.trials(backend.device, backend.timing, problem=self._problem, replayed=backend.replayed)
-        if backend.replayed:  # a recording is as good as it was, whatever became of its templates
-            return Evidence(trials)
-        return weigh(trials, self._shas, backend.flags, backend.environment)
-
-    def _blocked(self) -> dict[Configuration, str]:
-        tools, problem = self._tools, self._problem
-        shas = set(self._shas.values())
-        return tools.database.blocked(tools.backend.device, problem.operation, problem.dtype, problem, template_shas=shas)
+        return look(self._tools.database, self._tools.backend, self._problem, self._space, self._shas)
 
     def _priors(self) -> list[Mapping[Configuration, float]]:
         """Times for the search to start from: this problem's stale ones, then those of the nearest measured problems."""
@@ -228,7 +198,7 @@ class Tuning:
         known = self._known
         mine.failures[f"{failure.outcome}: {failure.message}"] += 1
         known.failed[configuration] += 1
-        if known.failed[configuration] < _tries(failure.outcome):
+        if known.failed[configuration] < tries(failure.outcome):
             return False
         known.times[configuration] = None
         self._tools.ledger.block(self._problem, configuration, self._sha(configuration), failure)
@@ -273,7 +243,7 @@ class Tuning:
     def _settle(self, mine: ProblemSummary) -> None:
         """Derive the best from everything that is stored by now, whether the race was finished or not."""
         known = self._look()
-        order = {c: i for i, c in enumerate(self._tools.operation.configurations()) if c not in self._blocked()}
+        order = {c: i for i, c in enumerate(self._tools.operation.configurations()) if c not in known.blocked}
         found = candidates(known.evidence.trials, order)
         if not found:
             return
@@ -328,8 +298,3 @@ class Tuning:
             stored.beyond_noise,
         )
         mine.copy_us, mine.confirmed = stored.copy_us, True
-
-
-def _tries(outcome: Outcome) -> int:
-    """How often a configuration may fail like this."""
-    return TRIES.get(outcome, DEFAULT_TRIES)

@@ -88,7 +88,7 @@ class Decider(Connection):
     ) -> None:
         """Never select `configuration` again on `device` for `dtype`, as long as its template is this one.
 
-        With `problem`, for that problem alone. Blocking it again does nothing.
+        With `problem`, for that problem alone. Blocking it again does nothing. Where it was the best, that is marked as blocked.
         """
         with self.write() as connection:
             values = {
@@ -100,6 +100,25 @@ class Decider(Connection):
                 "reason": reason,
             }
             connection.execute(*insert("blocked", values, "OR IGNORE"))
+            connection.execute(
+                "UPDATE best SET state = 'blocked' WHERE device = ? AND configuration = ? AND template = ? "
+                "AND problem IN (SELECT id FROM problems WHERE dtype = ?) AND (? IS NULL OR problem = ?)",
+                (*(values[k] for k in ("device", "configuration", "template", "dtype")), values["problem"], values["problem"]),
+            )
+
+    def unblock(self, device: Device, operation: str, configuration: Configuration, dtype: str, problem: Problem | None = None) -> int:
+        """Let `configuration` be selected again, whatever its template; with `problem`, only there. How many blocks that took away."""
+        with self.write() as connection:
+            taken = connection.execute(
+                "DELETE FROM blocked WHERE device = ? AND configuration = ? AND dtype = ? AND (? IS NULL OR problem = ?)",
+                (
+                    device_id(connection, device),
+                    configuration_id(connection, operation, configuration),
+                    dtype,
+                    *[problem_id(connection, problem) if problem else None] * 2,
+                ),
+            )
+            return taken.rowcount
 
     def pin(
         self,
