@@ -54,12 +54,16 @@ VERSIONS = (
     Column("configurations", "configurations"),
     Column("best_on", "best on problems"),
 )
+RANGES = tuple(Column(key, key.replace("_", " ")) for key in ("least_rows", "most_rows", "least_cols", "most_cols"))
+DECIDED = (Column("operation", "operation", right=False), Column("dtype", "dtype", right=False))
+PINS = (DEVICE, *DECIDED, *RANGES, *KERNEL, Column("author", "by", right=False), Column("why", "why", right=False))
+BLOCKED = (DEVICE, *DECIDED, *KERNEL, *SIZE[:2], Column("reason", "why", right=False))
 MISSES = (DEVICE, *SIZE, Column("count", "asked"), Column("tier", "answered by", right=False), *KERNEL, Column("last", "last", right=False))
 
 
 @click.group("inspect")
 def inspect_command() -> None:
-    """Show what a database holds: best, trials, problems, devices, versions, misses."""
+    """Show what a database holds: best, trials, problems, devices, versions, misses, pins, blocked."""
 
 
 def _filtered(command: Any) -> Any:
@@ -142,6 +146,24 @@ def misses(db: Path | None, form: Form) -> None:
     with reading_database(db) as database:
         found: list[Row] = database.misses()
     emit(found, MISSES, form, empty="no size was missed")
+
+
+@inspect_command.command("pins")
+@db_option
+@reading
+def pins(db: Path | None, form: Form) -> None:
+    """What was pinned by hand, by whom and why."""
+    with reading_database(db) as database:
+        emit(database.pins(), PINS, form, empty="nothing is pinned; autotune pin does that")
+
+
+@inspect_command.command("blocked")
+@db_option
+@reading
+def blocked(db: Path | None, form: Form) -> None:
+    """The configurations that are never selected, and why; for one size where rows and cols are given."""
+    with reading_database(db) as database:
+        emit(database.blocked_rows(), BLOCKED, form, empty="nothing is blocked")
 
 
 def _nothing(done: str, size: str | None) -> str:

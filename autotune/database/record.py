@@ -96,14 +96,14 @@ class Recorder(Connection):
                 "replayed": int(replayed),
             }
             trial = added(connection, "trials", values)
-            _add_rounds(connection, trial, rounds)
+            store_rounds(connection, trial, rounds)
             return trial
 
     def add_rounds(self, rounds: Mapping[int, Round]) -> None:
         """Store one round for each of several trials, by trial id: all of them or, when the process dies, none."""
         with self.write() as connection:
             for trial, taken in rounds.items():
-                _add_rounds(connection, trial, (taken,))
+                store_rounds(connection, trial, (taken,))
 
     def finish(self, trial_id: int, outcome: Outcome, message: str = "") -> None:
         """Note how a trial that was recorded as `ok` left the race; the first ending of a trial stands, `ok` is none."""
@@ -156,7 +156,8 @@ def _next_number(connection: sqlite3.Connection, table: str, run_id: int) -> int
     return int(connection.execute(f"SELECT coalesce(max(number), 0) + 1 FROM {table} WHERE run = ?", (run_id,)).fetchone()[0])
 
 
-def _add_rounds(connection: sqlite3.Connection, trial: int, rounds: Iterable[Round]) -> None:
+def store_rounds(connection: sqlite3.Connection, trial: int, rounds: Iterable[Round]) -> None:
+    """Store rounds of one trial after those that it has, each with the time of the trial as of that round."""
     earlier = connection.execute("SELECT kind, median_us FROM rounds WHERE trial = ?", (trial,)).fetchall()
     for number, taken in enumerate(rounds, start=len(earlier) + 1):
         median_us = statistics.median(taken.samples_us)

@@ -95,6 +95,16 @@ class Inspector(Connection):
         where, parameters = _where({"operation": operation, "device": device})
         return self.select(f"SELECT * FROM missed {where} ORDER BY count DESC, rows, cols", parameters)
 
+    def pins(self) -> list[Row]:
+        """The pins, by device, operation and sizes."""
+        found = self.select("SELECT * FROM pinned ORDER BY device, operation, dtype, least_rows, least_cols")
+        return [_decided(row) for row in found]
+
+    def blocked_rows(self) -> list[Row]:
+        """The blocked configurations; `rows` and `cols` are None where a configuration is blocked for every size."""
+        found = self.select("SELECT * FROM blocked_configurations ORDER BY device, operation, dtype, version, parameters, rows, cols")
+        return [_decided(row) for row in found]
+
     def _filtered(
         self, view: str, order: str, operation: object, rows: object, cols: object, dtype: object, device: object, version: object
     ) -> list[Row]:
@@ -112,6 +122,10 @@ def _where(filters: Mapping[str, object]) -> tuple[str, Sequence[object]]:
     chosen = {column: value for column, value in filters.items() if value is not None}
     clause = " AND ".join(f"{column} = ?" for column in chosen)
     return (f"WHERE {clause}" if clause else ""), list(chosen.values())
+
+
+def _decided(row: Row) -> Row:
+    return _readable({key: value for key, value in row.items() if key not in ("device_id", "problem_id")})
 
 
 def _readable(row: Row) -> Row:

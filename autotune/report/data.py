@@ -6,6 +6,7 @@ version's newest template in the database count; how many others there are is sa
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
@@ -103,19 +104,14 @@ def _problem(tally: Tally, best: Row | None) -> Row:
 
 def _series(problems: list[Row], tallies: list[Tally]) -> Row:
     timed = [p for p in problems if p["version"]]
-    counts: dict[tuple[str, str], int] = {}
-    reasons: dict[tuple[str, str, str], int] = {}
-    for tally in tallies:
-        for into, some in ((counts, tally.failures), (reasons, tally.reasons)):
-            for key, count in some.items():
-                into[key] = into.get(key, 0) + count  # type: ignore[index]
-    common = sorted(reasons.items(), key=lambda item: -item[1])[:MOST_REASONS]
+    failures = sum((tally.failures for tally in tallies), Counter[tuple[str, str]]())
+    reasons = sum((tally.reasons for tally in tallies), Counter[tuple[str, str, str]]())
     return {
         "problems": problems,
         "plane": cells(timed),
         "shares": _shares(problems, tallies),
-        "failures": [{"version": v, "outcome": o, "count": n} for (v, o), n in sorted(counts.items())],
-        "reasons": [{"version": v, "outcome": o, "message": m, "count": n} for (v, o, m), n in common],
+        "failures": [{"version": v, "outcome": o, "count": n} for (v, o), n in sorted(failures.items())],
+        "reasons": [{"version": v, "outcome": o, "message": m, "count": n} for (v, o, m), n in reasons.most_common(MOST_REASONS)],
         "sizes": [{"size": tally.size, "effects": tally.effects(), "convergence": tally.curve()} for tally in tallies],
     }
 

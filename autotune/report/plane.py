@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from autotune.dispatch.selection import COLS_WEIGHT
@@ -25,7 +26,7 @@ def cells(problems: Sequence[Row]) -> list[Row]:
     rows, cols = ([low[axis] + (high[axis] - low[axis]) * i / counts[axis] for i in range(counts[axis] + 1)] for axis in (0, 1))
     return [
         {"rows": bottom, "rows_to": top, "cols": first, "cols_to": last, "version": version}
-        for bottom, top in zip(rows, rows[1:], strict=False)
+        for bottom, top in pairwise(rows)
         for first, last, version in _strips(points, cols, (bottom + top) / 2)
     ]
 
@@ -33,7 +34,7 @@ def cells(problems: Sequence[Row]) -> list[Row]:
 def _strips(points: Sequence[tuple[float, float, str]], cols: Sequence[float], row: float) -> list[tuple[float, float, str]]:
     """The cells of one row of the plane, neighbours of the same version joined."""
     strips: list[tuple[float, float, str]] = []
-    for left, right in zip(cols, cols[1:], strict=False):
+    for left, right in pairwise(cols):
         middle = (left + right) / 2
         version = min(points, key=lambda p: (p[0] - row) ** 2 + (COLS_WEIGHT * (p[1] - middle)) ** 2)[2]
         if strips and strips[-1][2] == version:

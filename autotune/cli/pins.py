@@ -1,0 +1,209 @@
+"""`autotune pin`, `unpin`, `block`, `unblock`: what a person decides about kernels, whatever the times say."""
+
+import getpass
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autotune import source
+from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of, size_option
+from autotune.configuration import Configuration, Value
+from autotune.database import Database, default_path, shipped_databases
+from autotune.device import EMULATOR, Device
+from autotune.errors import UsageError
+from autotune.operation import Operation
+from autotune.problem import Problem, parse_size
+
+Range = tuple[int, int]
+
+
+def _about(command: Any) -> Any:
+    command = click.option("--device", metavar="NAME", help="Such as 'NVIDIA H200'.  [default: the only GPU in the database]")(command)
+    return db_option(kernels_option(dtype_option(command)))
+
+
+@click.command("pin")
+@click.argument("operation")
+@click.argument("sizes", metavar="MxN[..MxN]")
+@click.argument("configuration")
+@click.option("--why", required=True, help="The reason, for whoever finds the pin.")
+@click.option("--author", help="Who decides this.  [default: your user name]")
+@_about
+def pin_command(
+    operation: str,
+    sizes: str,
+    configuration: str,
+    why: str,
+    author: str | None,
+    device: str | None,
+    dtype: str | None,
+    db: Path | None,
+    kernels: Path | None,
+) -> None:
+    """Use CONFIGURATION for OPERATION at a size, or at all sizes from MxN to MxN, ends included, whatever was measured.
+
+    CONFIGURATION is written as inspect shows it: 'v3 block 384, vector 4, unroll 4'. Where it cannot run a call, the dispatcher goes on
+    to what it would take without the pin. A newer pin of the same sizes replaces an older one.
+    """
+    loaded = operation_of(operation, kernels)
+    name = dtype_of(loaded, dtype)
+    rows, cols = parse_range(sizes)
+    chosen = parse_configuration(loaded, configuration)
+    with Database(db or default_path()) as database:
+        found = known_device(database, device)
+        refusals = [
+            loaded.applicable(chosen, Problem(operation, *size, name), found).why
+            for size in ((rows[0], cols[0]), (rows[1], cols[1]), (rows[0], cols[1]), (rows[1], cols[0]))
+        ]
+        if all(refusals):
+            raise UsageError(f"{chosen} cannot run {operation} {sizes} {name} on {found.name}: {refusals[0]}; pin another")
+        database.pin(found, operation, name, rows, cols, chosen, author=author or _user(), why=why)
+        stored = _stored(database, operation, chosen, name, found)
+    click.echo(f"pinned {operation} {sizes} {name} on {found.name} to {chosen}")
+    if not stored and not found.is_emulator:
+        click.echo(
+            f"no compiled instance of it for {found.arch} is stored yet, so it is passed over: autotune compile {operation} makes it"
+        )
+
+
+@click.command("unpin")
+@click.argument("operation")
+@click.argument("sizes", metavar="MxN[..MxN]")
+@_about
+def unpin_command(operation: str, sizes: str, device: str | None, dtype: str | None, db: Path | None, kernels: Path | None) -> None:
+    """Take a pin away: the one of exactly these sizes."""
+    name = dtype_of(operation_of(operation, kernels), dtype)
+    rows, cols = parse_range(sizes)
+    with Database(db or default_path()) as database:
+        found = known_device(database, device)
+        if not database.unpin(found, operation, name, rows, cols):
+            raise UsageError(f"{operation} {sizes} {name} has no pin on {found.name}; autotune inspect pins lists what is pinned")
+    click.echo(f"{operation} {sizes} {name} on {found.name} is pinned no more")
+
+
+@click.command("block")
+@click.argument("operation")
+@click.argument("configuration")
+@click.option("--why", required=True, help="The reason, for whoever finds the block.")
+@size_option
+@_about
+def block_command(
+    operation: str,
+    configuration: str,
+    why: str,
+    size: str | None,
+    device: str | None,
+    dtype: str | None,
+    db: Path | None,
+    kernels: Path | None,
+) -> None:
+    """Never select CONFIGURATION for OPERATION, or with --size only there, until its template changes."""
+    loaded = operation_of(operation, kernels)
+    name = dtype_of(loaded, dtype)
+    chosen = parse_configuration(loaded, configuration)
+    problem = Problem(operation, *parse_size(size), name) if size else None
+    if chosen == loaded.safe:
+        raise UsageError(f"{chosen} is the kernel of last resort of {operation}, which cannot be blocked; block another")
+    with Database(db or default_path()) as database:
+        found = known_device(database, device)
+        template = source.read(loaded.version(chosen.version).template)
+        database.add_template(operation, chosen.version, template)
+        database.block(found, operation, chosen, template.sha, name, why, problem)
+    click.echo(f"blocked {chosen} for {problem or f'{operation} {name}'} on {found.name}; autotune rebuild puts the next best in its place")
+
+
+@click.command("unblock")
+@click.argument("operation")
+@click.argument("configuration")
+@size_option
+@_about
+def unblock_command(
+    operation: str, configuration: str, size: str | None, device: str | None, dtype: str | None, db: Path | None, kernels: Path | None
+) -> None:
+    """Let a blocked CONFIGURATION be selected again; with --size only where it was blocked for that size."""
+    loaded = operation_of(operation, kernels)
+    name = dtype_of(loaded, dtype)
+    chosen = parse_configuration(loaded, configuration)
+    problem = Problem(operation, *parse_size(size), name) if size else None
+    with Database(db or default_path()) as database:
+        found = known_device(database, device)
+        if not database.unblock(found, operation, chosen, name, problem):
+            raise UsageError(f"{chosen} is not blocked on {found.name}; autotune inspect blocked lists what is")
+    click.echo(f"{chosen} may be selected again on {found.name}; autotune rebuild puts it where it is best")
+
+
+def parse_range(text: str) -> tuple[Range, Range]:
+    """The ranges of rows and of columns written as `MxN` or `MxN..MxN`.
+
+    >>> parse_range("1x1024..4096x8192")
+    ((1, 4096), (1024, 8192))
+
+    Raises UsageError for anything else, and for a range that ends before it begins.
+    """
+    first, _, last = text.partition("..")
+    (rows, cols), (most_rows, most_cols) = parse_size(first), parse_size(last or first)
+    if rows > most_rows or cols > most_cols:
+        raise UsageError(f"sizes {text!r} end before they begin; write the smaller rows and columns first, like 1x1024..4096x8192")
+    return (rows, most_rows), (cols, most_cols)
+
+
+def parse_configuration(operation: Operation, text: str) -> Configuration:
+    """The configuration written as `v3 block 384, vector 4, unroll 4`; `=`, `:` and commas may stand for the blanks.
+
+    Raises UsageError unless it names a version and one of the declared values for each of its parameters.
+    """
+    version, *words = [word for word in re.split(r"[\s,:=]+", text) if word] or [""]
+    declared = operation.version(version).parameters
+    given = dict(zip(words[::2], words[1::2], strict=False))
+    if len(words) % 2 or set(given) != set(declared) or len(given) != len(words) // 2:
+        raise UsageError(f"configuration {text!r} does not name each parameter of {version} once; write '{_example(version, declared)}'")
+    chosen: dict[str, Value] = {}
+    for name, values in declared.items():
+        by_text = {str(value): value for value in values}
+        if given[name] not in by_text:
+            raise UsageError(f"{name} {given[name]!r} is not a value of {operation.name} {version}; use {', '.join(by_text)}")
+        chosen[name] = by_text[given[name]]
+    return Configuration.of(version, **chosen)
+
+
+def known_device(database: Database, name: str | None) -> Device:
+    """The device called `name` in `database` or in a shipped one; without a name, the only GPU there. Raises UsageError otherwise."""
+    devices = {device.name: device for device in database.devices_measured()}
+    if name is None:
+        gpus = [device for device in devices.values() if not device.is_emulator]
+        if len(gpus) == 1:
+            return gpus[0]
+    for path in shipped_databases():
+        with Database(path, mode="read") as shipped:
+            devices = {device.name: device for device in shipped.devices_measured()} | devices
+    devices.setdefault(EMULATOR.name, EMULATOR)
+    if name in devices:
+        return devices[name]
+    known = ", ".join(sorted(devices))
+    raise UsageError(f"device {name!r} is not known; use one of {known}" if name else f"say which device this is about: --device {known}")
+
+
+def _example(version: str, declared: Any) -> str:
+    return str(Configuration(version, tuple((name, values[0]) for name, values in declared.items())))
+
+
+def _stored(database: Database, operation: str, configuration: Configuration, dtype: str, device: Device) -> bool:
+    """Whether the dispatcher could load an instance, from here or from a shipped database."""
+    wanted = (operation, configuration.version, configuration.to_json(), dtype, device.arch)
+    query = "SELECT 1 FROM stored_instances WHERE (operation, version, parameters, dtype, arch) = (?, ?, ?, ?, ?)"
+    if database.select(query, wanted):
+        return True
+    for path in shipped_databases():
+        with Database(path, mode="read") as shipped:
+            if shipped.select(query, wanted):
+                return True
+    return False
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

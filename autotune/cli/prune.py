@@ -1,0 +1,65 @@
+"""`autotune prune`: let measurements go, by stated rules."""
+
+from pathlib import Path
+
+import click
+
+from autotune.catalogue import load, operation_names
+from autotune.cli.options import db_option, kernels_option
+from autotune.cli.output import Column, Form, Row, emit, reading
+from autotune.database import Database, default_path
+from autotune.database.prune import FAILED, OLDER, REPLAYED, STALE, SUPERSEDED, Rule, present_templates
+from autotune.database.rebuild import templates_here
+from autotune.errors import UsageError
+
+COLUMNS = (Column("rule", "rule", right=False), Column("trials", "trials"), Column("why", "trials that were", right=False))
+
+
+@click.command("prune")
+@click.option("--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Trials made more than this many days ago.")
+@click.option("--stale", is_flag=True, help="Trials of a template that is not the present one.")
+@click.option("--superseded", is_flag=True, help="Trials that were repeated later with at least the same care on the same device.")
+@click.option("--replayed", is_flag=True, help="Trials that were replayed from another database.")
+@click.option("--failed", is_flag=True, help="Trials that failed.")
+@click.option("--yes", is_flag=True, help="Delete them; without this it only says what would go.")
+@db_option
+@kernels_option
+@reading
+def prune_command(
+    older_than: float | None,
+    stale: bool,
+    superseded: bool,
+    replayed: bool,
+    failed: bool,
+    yes: bool,
+    db: Path | None,
+    kernels: Path | None,
+    form: Form,
+) -> None:
+    """Delete the trials that any of the named rules lets go. A trial that a best kernel rests on always stays.
+
+    Importing a database that still has them brings them back.
+    """
+    rules: list[tuple[Rule, tuple[object, ...]]] = [
+        *([(OLDER, (older_than,))] if older_than is not None else []),
+        *([(STALE, (_present(kernels),))] if stale else []),
+        *([(SUPERSEDED, ())] if superseded else []),
+        *([(REPLAYED, ())] if replayed else []),
+        *([(FAILED, ())] if failed else []),
+    ]
+    if not rules:
+        raise UsageError("no rule was given; name what may go: --older-than DAYS, --stale, --superseded, --replayed or --failed")
+    with Database(db or default_path(), mode="write" if yes else "read") as database:
+        found = [(rule, database.to_prune(rule, *parameters)) for rule, parameters in rules]
+        every = set[int]().union(*(trials for _, trials in found))
+        if yes and every:
+            database.prune(every)
+    rows: list[Row] = [{"rule": rule.name, "trials": len(trials), "why": rule.why, "deleted": yes} for rule, trials in found]
+    emit(rows, COLUMNS, form)
+    if form == "table":
+        click.echo(f"{len(every)} trials {'were deleted' if yes else 'would be deleted; --yes does it'}")
+
+
+def _present(kernels: Path | None) -> str:
+    folder = kernels.resolve() if kernels else None
+    return present_templates({name: templates_here(load(name, folder)).values() for name in operation_names(folder)})

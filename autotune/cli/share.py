@@ -1,0 +1,150 @@
+"""`autotune export`, `import` and `rebuild`: how measurements travel, and what follows from them."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autotune.catalogue import load, operation_names
+from autotune.cli.options import db_option, dtype_option, kernels_option, reading_database, size_option
+from autotune.cli.output import Column, Form, Row, emit, reading
+from autotune.database import Database, default_path
+from autotune.database.kernel_tuner import import_cache, is_cache, read_cache
+from autotune.database.rebuild import templates_here
+from autotune.element import element
+from autotune.errors import UsageError
+from autotune.problem import parse_size
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+IMPORTED = (
+    Column("file", "file", right=False),
+    Column("trials", "new trials"),
+    Column("best", "new best kernels"),
+    Column("binaries", "new compiled kernels"),
+    Column("note", "", right=False),
+)
+REBUILT = (Column("settled", "problems settled"), Column("stale", "stale"), Column("unknown", "of operations that are not here"))
+
+
+@click.command("export")
+@click.argument("file", required=False, type=FILE)
+@click.option("--t4", "t4_file", type=FILE, metavar="FILE", help="Write trials in T4, the JSON format that auto-tuners exchange.")
+@click.option("--optuna", "optuna_file", type=FILE, metavar="FILE", help="Write trials as an Optuna storage, a study for each problem.")
+@click.option("--device", metavar="NAME", help="With --t4 and --optuna: only this device.")
+@size_option
+@dtype_option
+@db_option
+def export_command(
+    file: Path | None,
+    t4_file: Path | None,
+    optuna_file: Path | None,
+    device: str | None,
+    size: str | None,
+    dtype: str | None,
+    db: Path | None,
+) -> None:
+    """Write the whole database to FILE: one read-only SQLite file with a manifest, for others to import.
+
+    --size and --dtype, like --device, choose what goes into --t4 and --optuna. No existing file is replaced.
+    """
+    if not any((file, t4_file, optuna_file)):
+        raise UsageError("nothing to write; name a FILE for the database, or give --t4 FILE or --optuna FILE")
+    if file and any((device, size, dtype)):
+        raise UsageError("--device, --size and --dtype choose trials for --t4 and --optuna; FILE is the whole database")
+    with reading_database(db) as database:
+        if file:
+            rows = database.export(file)["rows"]
+            click.echo(f"{file}: {rows['trials']} trials, {rows['best']} best kernels, {rows['binaries']} compiled kernels")
+        if t4_file or optuna_file:
+            trials = database.trial_rows(device=device, **_chosen(size, dtype))
+            if not trials:
+                raise UsageError(f"database {database.path} has no such trials; autotune inspect problems lists what there is")
+            _write_trials(database, trials, t4_file, optuna_file)
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option("--with-kernels", is_flag=True, help="Also take compiled kernels, of those templates only that are here, by their hash.")
+@click.option(
+    "--dtype", default="float32", show_default=True, metavar="D", help="The element type of Kernel Tuner's caches, which do not say it."
+)
+@db_option
+@kernels_option
+@reading
+def import_command(files: tuple[Path, ...], with_kernels: bool, dtype: str, db: Path | None, kernels: Path | None, form: Form) -> None:
+    """Add what FILES say: databases and exports of autotune, and cache files of Kernel Tuner.
+
+    Doing it again adds nothing, and the order does not matter. What was confirmed here is never replaced by what others say.
+    """
+    if missing := [str(file) for file in files if not file.exists()]:
+        raise UsageError(f"{missing[0]} does not exist; name databases of autotune or cache files of Kernel Tuner")
+    trusted = _templates(kernels) if with_kernels else []
+    name = element(dtype).name
+    with Database(db or default_path(), create=True) as database:
+        rows = [_import(database, file, trusted, name) for file in files]
+    emit(rows, IMPORTED, form)
+
+
+@click.command("rebuild")
+@db_option
+@kernels_option
+@reading
+def rebuild_command(db: Path | None, kernels: Path | None, form: Form) -> None:
+    """Settle every problem again by its trials alone, with today's templates and blocks."""
+    folder = kernels.resolve() if kernels else None
+    with Database(db or default_path()) as database:
+        done = database.rebuild({name: load(name, folder) for name in operation_names(folder)})
+    emit([{"settled": done.settled, "stale": done.stale, "unknown": done.unknown}], REBUILT, form)
+
+
+def _import(database: Database, file: Path, trusted: list[str], dtype: str) -> Row:
+    if is_cache(file):
+        cache = read_cache(file, dtype)
+        added = import_cache(database, cache)
+        note = f"Kernel Tuner: {cache.problem} on {cache.device}"
+        return _imported(file, added, note + ("; its last line was cut short and is left out" if cache.cut else ""))
+    brought = database.import_from(file, kernels_of=trusted)
+    return _imported(file, brought.added, "; ".join(brought.clashes))
+
+
+def _imported(file: Path, added: dict[str, int], note: str) -> Row:
+    counts = {table: added.get(table, 0) for table in ("trials", "best", "binaries")}
+    return {"file": str(file), **counts, "added": added, "note": note}
+
+
+def _templates(kernels: Path | None) -> list[str]:
+    folder = kernels.resolve() if kernels else None
+    return [sha for name in operation_names(folder) for sha in templates_here(load(name, folder)).values()]
+
+
+def _chosen(size: str | None, dtype: str | None) -> dict[str, Any]:
+    rows, cols = parse_size(size) if size else (None, None)
+    return {"rows": rows, "cols": cols, "dtype": element(dtype).name if dtype else None}
+
+
+def _write_trials(database: Database, trials: list[Row], t4_file: Path | None, optuna_file: Path | None) -> None:
+    if t4_file:
+        from autotune.database.t4 import document
+
+        _write_new(t4_file, json.dumps(document(database, trials), indent=1))
+        click.echo(f"{t4_file}: {len(trials)} results")
+    if optuna_file:
+        from autotune.database import optuna_storage
+
+        studies = optuna_storage.export(trials, optuna_file)
+        click.echo(f"{optuna_file}: {len(trials)} trials in {studies} studies; optuna-dashboard sqlite:///{optuna_file} shows them")
+
+
+def _write_new(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.link(partial, path)  # unlike a rename, never over a file that is there
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists; export to a new file") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}; export to another folder") from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,168 @@
+"""What two databases say about the same problems: what changed, and what of it is more than noise."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.database import Database
+from autotune.database.read import StoredTrial
+from autotune.device import Device
+from autotune.errors import UsageError
+from autotune.statistics import confidence_interval
+from autotune.trial import TimingProtocol
+
+Row = dict[str, Any]
+
+# Two runs of the same kernel on one H200 agree within 1 %, so less than that is no change, however narrow the intervals of each run are.
+RUN_TO_RUN = 0.01
+
+_PROBLEM = (
+    *("operation", "dtype", "rows", "cols", "input_stride", "output_stride", "input_alignment", "output_alignment", "in_place"),
+    *("protocol", "protocol_rule"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two: a database and the device in it that is compared."""
+
+    database: Database
+    device: Device
+
+    @classmethod
+    def of(cls, database: Database, name: str | None) -> "Side":
+        """The device called `name`, or the only one. Raises UsageError when there is none, or several to choose from."""
+        there = database.devices_measured()
+        found = [device for device in there if name in (None, device.name)]
+        if not found:
+            raise UsageError(f"database {database.path} has no trials{f' on {name}' if name else ''}; it has {_names(there)}")
+        if len({device.name for device in found}) > 1:
+            raise UsageError(f"database {database.path} has several devices: {_names(there)}; name one as {database.path}#DEVICE")
+        return cls(database, found[0])
+
+
+def compare_best(a: Side, b: Side, tolerance: float = RUN_TO_RUN) -> list[Row]:
+    """The best of each problem that both have settled under the same protocol, in the order of a's rows.
+
+    `change` is the time of b over that of a, less 1; `verdict` is "slower" or "faster" where the intervals of the two do not meet and
+    the change is more than `tolerance`, else "same".
+    """
+    theirs = {_key(row): row for row in b.database.best(device=b.device.name)}
+    pairs = ((mine, theirs.get(_key(mine))) for mine in a.database.best(device=a.device.name))
+    return [_best_row(mine, other, tolerance) for mine, other in pairs if other]
+
+
+def compare_configurations(a: Side, b: Side, tolerance: float = RUN_TO_RUN) -> list[Row]:
+    """The same for every configuration that was timed in both, by its latest trial of the most careful kind."""
+    rows = []
+    for timing in a.database.protocols_measured(a.device):
+        theirs = _latest(b, timing)
+        for key, mine in _latest(a, timing).items():
+            if other := theirs.get(key):
+                rows.append(_configuration_row(mine, other, timing, tolerance))
+    return sorted(rows, key=lambda row: -abs(row["change"]))
+
+
+def only_in(a: Side, b: Side) -> int:
+    """How many problems a has settled that b has not, under the same protocol."""
+    theirs = {_key(row) for row in b.database.best(device=b.device.name)}
+    return sum(_key(row) not in theirs for row in a.database.best(device=a.device.name))
+
+
+def differences(a: Side, b: Side) -> list[Row]:
+    """What the times of the two depend on and that differs: `what`, `a`, `b`."""
+    columns = ("driver", "cuda", "compiler", "pycuda", "package", "python", "os")
+    mine, theirs = _templates(a), _templates(b)
+    rows = [
+        {"what": "device", "a": a.device.name, "b": b.device.name},
+        *({"what": column, "a": _environment(a, column), "b": _environment(b, column)} for column in columns),
+        *({"what": f"template of {n}", "a": mine.get(n, ""), "b": theirs.get(n, "")} for n in sorted(mine.keys() | theirs.keys())),
+    ]
+    return [row for row in rows if row["a"] != row["b"]]
+
+
+def _best_row(mine: Row, other: Row, tolerance: float) -> Row:
+    change = other["time_us"] / mine["time_us"] - 1
+    copies = mine["copy_us"] and other["copy_us"]
+    return {
+        **{column: mine[column] for column in _PROBLEM},
+        "a_version": mine["version"],
+        "a_parameters": mine["parameters"],
+        "a_time_us": mine["time_us"],
+        "a_fraction_of_copy": mine["fraction_of_copy"],
+        "b_version": other["version"],
+        "b_parameters": other["parameters"],
+        "b_time_us": other["time_us"],
+        "b_fraction_of_copy": other["fraction_of_copy"],
+        "change": change,
+        "copy_change": other["copy_us"] / mine["copy_us"] - 1 if copies else None,
+        "same_configuration": (mine["version"], mine["parameters"]) == (other["version"], other["parameters"]),
+        "verdict": _verdict(change, (mine["ci_low_us"], mine["ci_high_us"]), (other["ci_low_us"], other["ci_high_us"]), tolerance),
+    }
+
+
+def _configuration_row(mine: StoredTrial, other: StoredTrial, timing: TimingProtocol, tolerance: float) -> Row:
+    a_time_us, b_time_us = mine.time_us, other.time_us
+    assert a_time_us is not None
+    assert b_time_us is not None
+    problem = mine.problem
+    change = b_time_us / a_time_us - 1
+    return {
+        "operation": problem.operation,
+        "dtype": problem.dtype,
+        "rows": problem.rows,
+        "cols": problem.cols,
+        "protocol": timing.name,
+        "protocol_rule": timing.rule,
+        "version": mine.configuration.version,
+        "parameters": dict(mine.configuration.parameters),
+        "a_time_us": a_time_us,
+        "b_time_us": b_time_us,
+        "change": change,
+        "same_template": mine.template_sha == other.template_sha,
+        "verdict": _verdict(change, confidence_interval(mine.samples_us), confidence_interval(other.samples_us), tolerance),
+    }
+
+
+def _verdict(change: float, a: tuple[float, float], b: tuple[float, float], tolerance: float) -> str:
+    apart = a[1] < b[0] or b[1] < a[0]
+    if not apart or abs(change) <= tolerance:
+        return "same"
+    return "slower" if change > 0 else "faster"
+
+
+def _latest(side: Side, timing: TimingProtocol) -> dict[tuple[object, object], StoredTrial]:
+    care = {"final": 2, "race": 1, "screen": 0}
+    found: dict[tuple[object, object], StoredTrial] = {}
+    for trial in _timed(side, timing):
+        key = (trial.problem, trial.configuration)
+        if key not in found or care[trial.evidence[0].kind] >= care[found[key].evidence[0].kind]:
+            found[key] = trial
+    return found
+
+
+def _timed(side: Side, timing: TimingProtocol) -> Iterator[StoredTrial]:
+    return (t for t in side.database.trials(side.device, timing) if t.outcome.timed and t.rounds)
+
+
+def _environment(side: Side, column: str) -> str:
+    rows = side.database.select(
+        f"SELECT DISTINCT e.{column} AS said FROM runs u JOIN environments e ON e.id = u.environment JOIN devices d ON d.id = u.device "
+        "WHERE d.name = ? ORDER BY u.id",
+        (side.device.name,),
+    )
+    return ", ".join(row["said"] for row in rows if row["said"])
+
+
+def _templates(side: Side) -> dict[str, str]:
+    """The newest template of each version, by operation and version: the first twelve digits of its hash."""
+    rows = side.database.select("SELECT operation, version, sha FROM templates ORDER BY id")
+    return {f"{row['operation']} {row['version']}": row["sha"][:12] for row in rows}
+
+
+def _key(row: Row) -> tuple[object, ...]:
+    return tuple(row[column] for column in _PROBLEM)
+
+
+def _names(devices: list[Device]) -> str:
+    return ", ".join(sorted({device.name for device in devices})) or "no device"

@@ -1,0 +1,238 @@
+"""Kernel Tuner's files: its cache files come in as trials, and trials go out in the T4 format of its schema.
+
+A cache file (Kernel Tuner 1.x, `store_cache`) is one JSON object that may lack its end: its header names device, kernel, problem size and
+parameters, and each line of `cache` is one configuration with `times` in milliseconds, or with an error's name in place of a time.
+T4 is described by results-schema.json and metadata-schema.json, version 1.0.0, of the same project.
+"""
+
+import gzip
+import hashlib
+import json
+import sqlite3
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from autotune.choice import Candidate, Choice, choose
+from autotune.configuration import Configuration
+from autotune.database.connection import Connection
+from autotune.database.decide import replace_best
+from autotune.database.keys import added, configuration_id, device_id, found_or_added, insert, problem_id
+from autotune.database.record import store_rounds
+from autotune.device import Device
+from autotune.errors import UsageError
+from autotune.problem import Problem
+from autotune.source import Source, identity
+from autotune.trial import Outcome, Round
+
+MOST_BYTES = 1 << 30  # of a cache once unpacked; those that are published have up to a hundred million
+
+VERSION = "kernel_tuner"  # a cache does not say which source it is of, so all of a kernel's configurations are of one version
+_TEXT = "// measured by Kernel Tuner, whose cache files hold no source"
+TEMPLATE = Source(_TEXT, identity(_TEXT))
+PROTOCOL = {"name": "kernel_tuner", "rule": 1}
+_DESCRIPTION = "as Kernel Tuner takes times: launches one after the other, each between two events, data left in the L2 cache"
+
+ERRORS = {
+    "InvalidConfig": Outcome.NOT_APPLICABLE,
+    "CompilationFailedConfig": Outcome.COMPILE_ERROR,
+    "RuntimeFailedConfig": Outcome.LAUNCH_ERROR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What a cache file says. `cut` tells that its last line was incomplete and is left out."""
+
+    device: str
+    problem: Problem
+    parameters: tuple[str, ...]
+    entries: tuple[Mapping[str, Any], ...]
+    cut: bool
+
+
+def is_cache(path: Path) -> bool:
+    """Whether the file looks like JSON, gzipped or not, rather than like a database."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError:
+        return False
+    return head.startswith(b"\x1f\x8b") or head.lstrip().startswith(b"{")
+
+
+def read_cache(path: Path, dtype: str = "float32") -> Cache:
+    """The cache file at `path`; it does not say its dtype. A problem size (x, y, z) counts as x columns and y * z rows.
+
+    Raises UsageError when the file is not one, or is of a size that is computed by a function.
+    """
+    document, cut = _parsed(path)
+    try:
+        sizes = document["problem_size"]
+        x, *others = sizes if isinstance(sizes, list) else [sizes]
+        problem = Problem(str(document["kernel_name"]), prod(int(n) for n in others), int(x), dtype)
+        names = tuple(str(name) for name in document["tune_params_keys"])
+        entries = tuple(entry for entry in document["cache"].values() if all(name in entry for name in names))
+        return Cache(str(document["device_name"]) or "unknown", problem, names, entries, cut)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{path} is not a cache file of Kernel Tuner ({type(error).__name__}: {error}); it must say device_name, kernel_name, "
+            "problem_size in numbers, tune_params_keys and cache"
+        ) from error
+
+
+def import_cache(database: Connection, cache: Cache) -> dict[str, int]:
+    """Store what a cache says that is not stored yet, and settle its problem; returns how many rows of `trials` and `best` are new.
+
+    Doing it again adds nothing, and a cache that has grown adds what is new in it.
+    """
+    with database.write() as connection:
+        run = _run(connection, cache)
+        (before,) = connection.execute("SELECT count(*) FROM best").fetchone()
+        new = sum(_record(connection, run, cache, entry) for entry in cache.entries)
+        _settle(connection, run, cache)
+        (after,) = connection.execute("SELECT count(*) FROM best").fetchone()
+    return {"trials": new, "best": after - before}
+
+
+def _run(connection: sqlite3.Connection, cache: Cache) -> int:
+    # A cache knows its device by name alone; what it does not say is 0, so it never passes for a device that was asked.
+    device = Device(cache.device, (0, 0), 0, 0, 0, 0, 0, 0, 0, 0)
+    template = {"operation": cache.problem.operation, "version": VERSION, "sha": TEMPLATE.sha, "text": TEMPLATE.text}
+    connection.execute(*insert("templates", template, "OR IGNORE"))
+    environment = dict.fromkeys(("python", "os", "driver", "cuda", "compiler", "pycuda"), "") | {"package": "Kernel Tuner"}
+    told = json.dumps([cache.device, str(cache.problem), cache.parameters])
+    times = sorted(_timestamp(entry) for entry in cache.entries) or [""]
+    values = {
+        "device": device_id(connection, device),
+        "environment": found_or_added(connection, "environments", environment),
+        "protocol": found_or_added(connection, "protocols", PROTOCOL, {"description": _DESCRIPTION}),
+        "command": "",
+        "seed": 0,
+        "state": "done",
+        "origin": "imported",
+        "started": times[0],
+        "ended": times[-1],
+    }
+    return found_or_added(connection, "runs", {"uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"kernel_tuner:{told}"))}, values)
+
+
+def _record(connection: sqlite3.Connection, run: int, cache: Cache, entry: Mapping[str, Any]) -> bool:
+    """Store one line of a cache as a trial; False when it is stored already. Its number is what it says, so that files may merge."""
+    number = int.from_bytes(hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).digest()[:6])
+    if connection.execute("SELECT 1 FROM trials WHERE run = ? AND number = ?", (run, number)).fetchone():
+        return False
+    outcome, samples_us, message = _outcome(entry)
+    operation = cache.problem.operation
+    values = {
+        "run": run,
+        "number": number,
+        "problem": problem_id(connection, cache.problem),
+        "configuration": configuration_id(connection, operation, configuration(cache, entry)),
+        "template": _template(connection, operation),
+        "outcome": outcome.value,
+        "message": message,
+        "replayed": 0,
+        "created": _timestamp(entry),
+    }
+    trial = added(connection, "trials", values)
+    if samples_us:
+        store_rounds(connection, trial, [Round("screen", samples_us, 1)])
+    return True
+
+
+def configuration(cache: Cache, entry: Mapping[str, Any]) -> Configuration:
+    """The configuration that a line of a cache is of."""
+    return Configuration(VERSION, tuple((name, entry[name]) for name in cache.parameters))
+
+
+def _outcome(entry: Mapping[str, Any]) -> tuple[Outcome, tuple[float, ...], str]:
+    said = entry.get("__error__", entry.get("time"))
+    if isinstance(said, int | float) and 0 < said < 1e20:  # 1e20 is what old versions wrote for a failure
+        times = entry.get("times")
+        milliseconds = times if isinstance(times, list) and times else [said]
+        return Outcome.OK, tuple(1e3 * float(ms) for ms in milliseconds), ""
+    return ERRORS.get(str(said), Outcome.LAUNCH_ERROR), (), f"Kernel Tuner says {said}"
+
+
+def _settle(connection: sqlite3.Connection, run: int, cache: Cache) -> None:
+    """Make the fastest configuration the best of the problem."""
+    timed = [(place, entry, _outcome(entry)[1]) for place, entry in enumerate(cache.entries)]
+    found = [Candidate(configuration(cache, entry), place, (samples,)) for place, entry, samples in timed if samples]
+    if not found:
+        return
+    choice: Choice = choose(found)
+    operation = cache.problem.operation
+    chosen = configuration_id(connection, operation, choice.configuration)
+    problem = problem_id(connection, cache.problem)
+    (trial,) = connection.execute(
+        "SELECT max(id) FROM trials WHERE run = ? AND problem = ? AND configuration = ?", (run, problem, chosen)
+    ).fetchone()
+    device, protocol = connection.execute("SELECT device, protocol FROM runs WHERE id = ?", (run,)).fetchone()
+    values = {
+        "device": device,
+        "problem": problem,
+        "protocol": protocol,
+        "configuration": chosen,
+        "template": _template(connection, operation),
+        "trial": trial,
+        "time_us": choice.time_us,
+        "ci_low_us": choice.low_us,
+        "ci_high_us": choice.high_us,
+        "spread": choice.spread,
+        "runner_up": configuration_id(connection, operation, choice.runner_up) if choice.runner_up else None,
+        "runner_up_us": choice.runner_up_us,
+        "gap": choice.gap,
+        "beyond_noise": int(choice.beyond_noise),
+        "tried": len(cache.entries),
+        "space_sha": "",
+        "state": "provisional",
+        "origin": "imported",
+    }
+    replace_best(connection, values)
+
+
+def _template(connection: sqlite3.Connection, operation: str) -> int:
+    found = connection.execute("SELECT id FROM templates WHERE operation = ? AND version = ?", (operation, VERSION)).fetchone()
+    return int(found[0])
+
+
+def _timestamp(entry: Mapping[str, Any]) -> str:
+    """When a line was written, in UTC as our tables have it; its own text where that is no such time."""
+    text = str(entry.get("timestamp", ""))
+    return f"{text[:10]}T{text[11:23]}Z" if text.endswith("+00:00") and len(text) > 23 else text
+
+
+def _parsed(path: Path) -> tuple[Any, bool]:
+    text = _text(path).strip()
+    for attempt, cut in _completions(text):
+        try:
+            return json.loads(attempt), cut
+        except json.JSONDecodeError:
+            continue
+    raise UsageError(f"{path} is neither a database of autotune nor a cache file of Kernel Tuner")
+
+
+def _completions(text: str) -> Iterator[tuple[str, bool]]:
+    """The text as it is, with its missing end, and without its last line, which a killed process leaves incomplete."""
+    yield text, False
+    yield f"{text.rstrip(',')}}}}}", False
+    head, _, _ = text.rpartition("\n")
+    yield f"{head.rstrip().rstrip(',')}}}}}", True
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as plain:
+            packed = plain.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if packed else path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise UsageError(f"{path} holds more than {MOST_BYTES >> 30} GiB, which no cache file does")
+        return bytes(data).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,63 @@
+"""Which trials may go, by stated rules, and taking them away. Nothing else ever deletes what was measured."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from autotune.database.connection import Connection
+
+# A trial that `best` rests on stays whatever the rule.
+_CANDIDATES = """
+SELECT t.id FROM trials t JOIN runs u ON u.id = t.run JOIN templates s ON s.id = t.template LEFT JOIN endings e ON e.trial = t.id
+WHERE t.id NOT IN (SELECT trial FROM best) AND ({condition})
+"""
+_KIND = "(SELECT min(kind) FROM rounds WHERE trial = {trial})"  # kinds sort by care: final, race, screen
+_REPEATED = f"""
+coalesce(e.outcome, t.outcome) IN ('ok', 'pruned') AND EXISTS (
+    SELECT 1 FROM trials n JOIN runs v ON v.id = n.run LEFT JOIN endings f ON f.trial = n.id
+    WHERE n.problem = t.problem AND n.configuration = t.configuration AND n.id > t.id AND n.template = t.template
+      AND n.replayed = t.replayed AND v.device = u.device AND v.protocol = u.protocol
+      AND coalesce(f.outcome, n.outcome) IN ('ok', 'pruned') AND {_KIND.format(trial="n.id")} <= {_KIND.format(trial="t.id")})
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One reason to let trials go: `name` for the command line, `why` as a clause, `condition` in SQL, with the ? of one parameter."""
+
+    name: str
+    why: str
+    condition: str
+
+
+OLDER = Rule("older-than", "made more than that many days ago", "julianday('now') - julianday(t.created) > ?")
+STALE = Rule(
+    "stale",
+    "of a template that is not the present one",
+    "s.operation IN (SELECT key FROM json_each(?1)) AND s.sha NOT IN (SELECT n.value FROM json_each(?1) o, json_each(o.value) n)",
+)
+SUPERSEDED = Rule("superseded", "repeated later with at least the same care on the same device", _REPEATED)
+REPLAYED = Rule("replayed", "replayed from another database", "t.replayed = 1")
+FAILED = Rule("failed", "of a kernel that failed", "coalesce(e.outcome, t.outcome) NOT IN ('ok', 'pruned')")
+
+
+class Pruner(Connection):
+    """The part of a database that lets measurements go."""
+
+    def to_prune(self, rule: Rule, *parameters: object) -> set[int]:
+        """The ids of the trials that `rule` lets go. OLDER takes the days, STALE what `present_templates` gives."""
+        return {row["id"] for row in self.select(_CANDIDATES.format(condition=rule.condition), parameters)}
+
+    def prune(self, trials: Iterable[int]) -> None:
+        """Delete trials with their rounds and endings, then give the space back to the file system."""
+        ids = json.dumps(sorted(trials))
+        with self.write() as connection:
+            for table, column in (("rounds", "trial"), ("endings", "trial"), ("trials", "id")):
+                connection.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (ids,))
+        with self._explained():
+            self._connection.execute("VACUUM")
+
+
+def present_templates(shas: Mapping[str, Collection[str]]) -> str:
+    """The parameter of STALE: the hashes of the present templates by operation. Trials of other operations are never stale."""
+    return json.dumps({operation: sorted(found) for operation, found in shas.items()})
