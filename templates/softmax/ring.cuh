@@ -66,18 +66,36 @@ struct Ring {
         }
     }
 
-    // Fills the slot of item `i`, which has been written out, with what comes next: `after` is `ahead` rows later, `beyond` one more.
-    __device__ __forceinline__ void refill(int i, const Rows& after, const Rows& beyond) const {
+    // Calls write(i, pack) for each item of the row being computed, and fills its slot with what comes next: first the tail of the row
+    // `ahead` rows later, then the head of the one after it.
+    template <int unroll, class Write>
+    __device__ __forceinline__ void replace(const Rows& after, const Rows& beyond, Write write) const {
         const int tail = items - head;
-        if (i < tail)
-            copy(after, head + i, wrapped(base + i));
-        else
-            copy(beyond, i - tail, wrapped(base + i));
-        if (i == tail - 1) copy_async_commit();
-        if (i == items - 1) copy_async_commit();
+        replace<unroll>(0, tail, after, head, write);
+        copy_async_commit();
+        replace<unroll>(tail, items, beyond, -tail, write);
+        copy_async_commit();
     }
 
 private:
+    template <int unroll, class Write>
+    __device__ __forceinline__ void replace(int i, int end, const Rows& row, int offset, Write write) const {
+#pragma unroll 1
+        for (; i + unroll <= end; i += unroll) replace_batch<unroll>(i, row, offset, write);
+#pragma unroll 1
+        for (; i < end; i++) replace_batch<1>(i, row, offset, write);
+    }
+    // All packs are read before any is written out, and written before their slots are filled: a copy must not overtake a read.
+    template <int count, class Write>
+    __device__ __forceinline__ void replace_batch(int i, const Rows& row, int offset, Write write) const {
+        Packed pack[count];
+#pragma unroll
+        for (int u = 0; u < count; u++) pack[u] = (*this)[i + u];
+#pragma unroll
+        for (int u = 0; u < count; u++) write(i + u, pack[u]);
+#pragma unroll
+        for (int u = 0; u < count; u++) copy(row, i + u + offset, wrapped(base + i + u));
+    }
     __device__ __forceinline__ int wrapped(int slot) const { return slot < slots ? slot : slot - slots; }
 
     __device__ __forceinline__ void copy(const Rows& row, int item, int slot) const {

@@ -13,7 +13,7 @@ template <class Element, int cluster, int block, int kilobytes, int idle, Edges 
 __device__ __forceinline__ void softmax_v11(Element* output, const Element* input, long long rows, long long cols,
                                             long long output_stride, long long input_stride, void*) {
     // Parameters
-    constexpr int warps = block / lanes_per_warp, stride = cluster * block, unroll = 4;
+    constexpr int warps = block / lanes_per_warp, stride = cluster * block, unroll = edges == masked ? 2 : 4;
     using Slots = Ring<Element, block, kilobytes * 1024 / (block * 16), stride, edges>;
     using Packed = typename Slots::Packed;
     using PartExp = PartExponential<sizeof(Element)>;
@@ -73,18 +73,7 @@ __device__ __forceinline__ void softmax_v11(Element* output, const Element* inpu
         };
         ring.for_each_edge(row, [&](int j, const Packed& pack) { row.store_edge(j, result(pack)); });
         const auto after = row_at(index + ring.ahead * step), beyond = row_at(index + (ring.ahead + 1) * step);
-        for (int i = 0; i < ring.items; i += unroll) {
-            Packed pack[unroll];
-#pragma unroll
-            for (int u = 0; u < unroll; u++)
-                if (i + u < ring.items) pack[u] = ring[i + u];
-#pragma unroll
-            for (int u = 0; u < unroll; u++)
-                if (i + u < ring.items) row.store_whole(ring.first + (i + u) * stride, result(pack[u]));
-#pragma unroll
-            for (int u = 0; u < unroll; u++)
-                if (i + u < ring.items) ring.refill(i + u, after, beyond);
-        }
+        ring.template replace<unroll>(after, beyond, [&](int i, const Packed& pack) { row.store_whole(ring.first + i * stride, result(pack)); });
         ring.advance();
     }
 }
