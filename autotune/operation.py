@@ -1,6 +1,6 @@
 """An operation: what its kernels compute, how exactly, and how many bytes that must move."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,11 +86,11 @@ class Operation:
             return None
         return Configuration(configuration.version, tuple((name, given[name]) for name in declared))
 
-    def defaults(self, problem: Problem, device: Device) -> Iterator[Configuration]:
-        """What the operation proposes for `problem` without any measurement, best first: only of versions and values that there are."""
+    def defaults(self, problem: Problem, device: Device, versions: Container[str] | None = None) -> Iterator[Configuration]:
+        """What the operation proposes for `problem` without any measurement, best first; of `versions` alone when they are given."""
         for name, chosen in self.default(problem, device) if self.default is not None else ():
             version = self.versions.get(name)
-            if version is None or problem.dtype not in version.dtypes:
+            if version is None or problem.dtype not in version.dtypes or (versions is not None and name not in versions):
                 continue
             family = Configuration(name, tuple((p, chosen[p]) for p in version.parameters if p in chosen))
             configuration = self.fitted(family, problem)

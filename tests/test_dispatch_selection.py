@@ -41,8 +41,10 @@ def test_a_configuration_that_the_real_call_cannot_run_is_passed_over_with_its_r
 
 @pytest.mark.parametrize("layout", [{"input_alignment": 4}, {"output_alignment": 8}, {"input_stride": 4097}, {"output_stride": 4098}])
 def test_alignment_of_either_pointer_and_of_either_stride_decides_even_at_a_tuned_size(layout: dict[str, int]) -> None:
-    chosen = selector(tuned(4096, 4096, V3)).choose(Problem("softmax", 4096, 4096, **layout))  # type: ignore[arg-type]
-    assert chosen.tier == "safe"
+    told = selector(tuned(4096, 4096, V3)).explain(Problem("softmax", 4096, 4096, **layout))  # type: ignore[arg-type]
+    assert told.candidates[0].configuration == V3
+    assert told.candidates[0].rejected
+    assert told.tier == "analytic default"
 
 
 def test_the_limits_of_the_device_decide() -> None:
@@ -67,7 +69,8 @@ def test_a_pin_comes_first_within_its_range_and_only_there() -> None:
 def test_a_pin_that_cannot_run_the_call_is_passed_over() -> None:
     pin = Pin("float32", 1, 100, 1, 100, V3, "me", "fast")
     told = selector(pins=(pin,)).explain(Problem("softmax", 64, 63))
-    assert [c.tier for c in told.candidates] == ["pin", "safe"]
+    assert [c.tier for c in told.candidates][:1] == ["pin"]
+    assert told.tier == "analytic default"
 
 
 def test_a_blocked_configuration_is_not_used_for_the_size_or_for_any() -> None:
@@ -76,7 +79,7 @@ def test_a_blocked_configuration_is_not_used_for_the_size_or_for_any() -> None:
     assert chooser.explain(Problem("softmax", 64, 64)).candidates[0].rejected == "it is blocked: it hung"
     assert chooser.choose(Problem("softmax", 64, 128)).configuration == V3
     everywhere = {(V3, "float32", None, None): "wrong result"}
-    assert selector(tuned(64, 64, V3), blocked=everywhere).choose(Problem("softmax", 64, 128)).tier == "safe"
+    assert selector(tuned(64, 64, V3), blocked=everywhere).choose(Problem("softmax", 64, 128)).tier == "analytic default"
 
 
 def stored(*configurations: Configuration) -> dict[tuple[Configuration, str], StoredInstance]:

@@ -16,7 +16,9 @@ from autotune import source
 from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.dispatch.store import Layer, StoredInstance, connect, runs_on
+from autotune.errors import AutotuneError
 from autotune.operation import Operation
+from autotune.selector.model import Model
 
 Row = tuple[object, ...]
 Key = tuple[Configuration, str]  # a configuration and the dtype it is compiled for
@@ -62,7 +64,10 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """All that is known about an operation for one device. `tuned` holds this device's sizes, `similar` those of other GPUs."""
+    """All that is known about an operation for one device. `tuned` holds this device's sizes, `similar` those of other GPUs.
+
+    `models` are the trained selectors, of this device and of others, by the device's name and the dtype.
+    """
 
     tuned: tuple[Tuned, ...] = ()
     similar: tuple[tuple[Device, tuple[Tuned, ...]], ...] = ()
@@ -70,6 +75,7 @@ class Knowledge:
     blocked: Mapping[tuple[Configuration, str, int | None, int | None], str] = field(default_factory=dict)
     instances: Mapping[Key, StoredInstance] | None = None
     layers: tuple[Layer, ...] = ()
+    models: Mapping[tuple[str, str], Model] = field(default_factory=dict)
 
 
 def read(layers: Iterable[Layer], operation: Operation, device: Device) -> Knowledge:
@@ -99,6 +105,7 @@ class _Gathered:
         self.pins: list[Pin] = []
         self.blocked: dict[tuple[Configuration, str, int | None, int | None], str] = {}
         self.instances: dict[Key, StoredInstance] = {}
+        self.models: dict[tuple[str, str], Model] = {}
         self._shas: dict[str, str] = {}
         self._configurations: dict[tuple[str, str], Configuration | None] = {}
 
@@ -109,6 +116,7 @@ class _Gathered:
         known = list(devices(connection))
         pins = list(self._pins(connection))
         blocked = list(self._blocked(connection))
+        models = list(self._models(connection, layer))
         for key, entry in tuned:
             self.tuned.setdefault(key, entry)
         for instance in instances:
@@ -119,6 +127,8 @@ class _Gathered:
             self.devices.setdefault(device.name, device)
         self.pins += pins
         self.blocked.update(blocked)
+        for whose, model in models:
+            self.models.setdefault(whose, model)
 
     def knowledge(self, layers: tuple[Layer, ...]) -> Knowledge:
         entries: dict[str, list[Tuned]] = {}
@@ -136,6 +146,7 @@ class _Gathered:
             blocked=self.blocked,
             instances=None if self.device.is_emulator else self.instances,
             layers=layers,
+            models={} if self.device.is_emulator else self.models,
         )
 
     def _tuned(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[tuple[Row, Tuned]]:
@@ -190,6 +201,18 @@ class _Gathered:
         for version, parameters, dtype, template_sha, size_rows, size_cols, reason in rows:
             if self._current(version) == template_sha and (configuration := self._configuration(version, parameters)):
                 yield (configuration, dtype, size_rows, size_cols), reason
+
+    def _models(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[tuple[tuple[str, str], Model]]:
+        rows = connection.execute("SELECT device, dtype, body FROM active_selectors WHERE operation = ?", (self.operation.name,))
+        for device, dtype, body in rows:
+            try:
+                yield (device, dtype), Model.from_json(body, self.operation, self._current)
+            except AutotuneError as error:
+                warnings.warn(
+                    f"the selector for {dtype} on {device} in {layer.path} is left out: {error}; `autotune rebuild` makes it again",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
 
     def _current(self, version: str) -> str:
         if version not in self._shas:

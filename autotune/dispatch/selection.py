@@ -2,15 +2,17 @@
 
 The tiers, in the order in which they are asked. The first candidate that can run the real call is taken:
 
-    pin              a person said so
-    exact            this very size was tuned on this device
-    nearest          the tuned size next to it on this device, in log space
-    similar device   the same on the most similar GPU of the same compute capability
-    safe             the one configuration that takes any input
+    pin               a person said so
+    exact             this very size was tuned on this device
+    selector          what was learnt from the sizes that were tuned on this device
+    nearest           the tuned size next to it on this device, in log space
+    similar device    the selector of the most similar GPU of the same generation, then its nearest size
+    analytic default  what the operation proposes without any measurement
+    safe              the one configuration that takes any input
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +24,11 @@ from autotune.dispatch.knowledge import Knowledge, Tuned
 from autotune.errors import AutotuneError
 from autotune.operation import Operation
 from autotune.problem import Problem
+from autotune.selector.model import Model
 
 Logs = np.ndarray[Any, np.dtype[np.float64]]
 
-TIERS = ("pin", "exact", "nearest", "similar device", "safe")
+TIERS = ("pin", "exact", "selector", "nearest", "similar device", "analytic default", "safe")
 
 # A row's length decides which kernel is fast, the number of rows hardly: one step in columns counts as four in rows.
 COLS_WEIGHT = 4.0
@@ -38,6 +41,7 @@ class Candidate:
     """A configuration that a tier proposes. `rejected` is why it cannot run the call, "" when it can.
 
     `tuned` is the tuned size that it comes from, and `distance` how far that is: 1 per doubling of rows, 4 per doubling of columns.
+    `expected_regret` is how much slower than the best it should be, as a fraction; None where nothing says so.
     """
 
     tier: str
@@ -46,17 +50,22 @@ class Candidate:
     distance: float = 0.0
     rejected: str = ""
     note: str = ""
+    expected_regret: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The story of one decision: what was chosen, by which tier, and what was asked before and why it was passed over."""
+    """The story of one decision: what was chosen, by which tier, and what was asked before and why it was passed over.
+
+    `model` is the selector of this device and dtype, with its regret on sizes that it was not trained on.
+    """
 
     problem: Problem
     device: Device
     chosen: Candidate | None
     candidates: tuple[Candidate, ...]
     nearest: tuple[Candidate, ...]
+    model: Model | None = None
 
     @property
     def tier(self) -> str:
@@ -80,9 +89,11 @@ class Selector:
         for entry in knowledge.tuned:
             self._exact.setdefault((entry.dtype, entry.rows, entry.cols), []).append(entry)
         self._near = _Map(knowledge.tuned)
-        relatives = [(likeness(device, other), entries) for other, entries in knowledge.similar]
-        related = [(unlike, entries) for unlike, entries in relatives if unlike is not None]
-        self._similar = _Map(min(related, key=lambda pair: pair[0])[1] if related else ())
+        relatives = [(likeness(device, other), other, entries) for other, entries in knowledge.similar]
+        related = [(unlike, other, entries) for unlike, other, entries in relatives if unlike is not None]
+        self._relative: Device | None
+        _, self._relative, entries = min(related, key=lambda known: known[0]) if related else (0.0, None, ())
+        self._similar = _Map(entries)
 
     def choose(self, problem: Problem) -> Candidate:
         """The first candidate that can run `problem`. Raises AutotuneError when not even the safe kernel can."""
@@ -109,7 +120,8 @@ class Selector:
                 chosen = candidate
                 break
         near = (self._judged(problem, "nearest", entry, distance) for entry, distance in self._near.around(problem, EXPLAINED))
-        return Explanation(problem, self.device, chosen, tuple(seen), tuple(near))
+        model = self.knowledge.models.get((self.device.name, problem.dtype))
+        return Explanation(problem, self.device, chosen, tuple(seen), tuple(near), model)
 
     def candidates(self, problem: Problem) -> Iterator[Candidate]:
         """Every candidate in the order of the tiers, judged; a configuration that was rejected once is not proposed again."""
@@ -128,16 +140,42 @@ class Selector:
                 yield Candidate("pin", pin.configuration, rejected=rejected, note=f"pinned by {pin.author}: {pin.why}")
         exact = self._exact.get((problem.dtype, problem.rows, problem.cols), [])
         for entry in sorted(exact, key=lambda e: (_unlike_layout(e, problem), e.time_us)):
-            yield self._judged(problem, "exact", entry, 0.0)
+            yield Candidate("exact", entry.configuration, entry, 0.0, self._why_not(entry.configuration, problem), expected_regret=0.0)
+        yield from self._learnt(problem, "selector", self.device)
         for entry, distance in self._near.around(problem):
             yield self._judged(problem, "nearest", entry, distance)
-        for entry, distance in self._similar.around(problem):
-            yield self._judged(problem, "similar device", entry, distance)
+        if self._relative is not None:
+            yield from self._learnt(problem, "similar device", self._relative)
+            for entry, distance in self._similar.around(problem):
+                yield self._judged(problem, "similar device", entry, distance)
+        if not self.device.is_emulator:  # where nothing is fast, the simplest kernel is the best one
+            yield from self._defaults(problem, "analytic default")
         safe = self.operation.safe
         yield Candidate("safe", safe, rejected=self._why_not(safe, problem))
 
+    def _learnt(self, problem: Problem, tier: str, whose: Device) -> Iterator[Candidate]:
+        model = self.knowledge.models.get((whose.name, problem.dtype))
+        if model is None or problem.empty:
+            return
+        for cost, family in model.ranking(problem, self.device):
+            expected = max(0.0, math.expm1(cost))
+            if family is None:
+                yield from self._defaults(problem, tier, model.versions, "the analytic default", expected)
+                continue
+            fitted = self.operation.fitted(family, problem)
+            rejected = f"no instance of it holds a row of {problem.cols}" if fitted is None else self._why_not(fitted, problem)
+            yield Candidate(tier, fitted or family, rejected=rejected, expected_regret=expected)
+
+    def _defaults(
+        self, problem: Problem, tier: str, versions: Container[str] | None = None, note: str = "", expected: float | None = None
+    ) -> Iterator[Candidate]:
+        for configuration in self.operation.defaults(problem, self.device, versions):
+            yield Candidate(tier, configuration, rejected=self._why_not(configuration, problem), note=note, expected_regret=expected)
+
     def _judged(self, problem: Problem, tier: str, entry: Tuned, distance: float) -> Candidate:
-        return Candidate(tier, entry.configuration, entry, distance, self._why_not(entry.configuration, problem))
+        """What was best at another size, as the member of its family that is made for this one."""
+        configuration = self.operation.fitted(entry.configuration, problem) or entry.configuration
+        return Candidate(tier, configuration, entry, distance, self._why_not(configuration, problem))
 
     def _why_not(self, configuration: Configuration, problem: Problem) -> str:
         verdict = self.operation.applicable(configuration, problem, self.device)

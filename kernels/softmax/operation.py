@@ -1,6 +1,7 @@
 """Softmax over the last axis: y[r, c] = exp(x[r, c] - max_r) / sum_r, where sum_r adds exp(x[r, c] - max_r) over the row."""
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def fit(version: str, parameters: Mapping[str, Value], problem: Problem, declare
     edges = "exact" if packs.placed(problem, vector, "exact")[0] else "masked"
     if version not in THREADS_PER_ROW:
         return {"edges": edges}
-    threads = int(np.prod([int(parameters[name]) for name in THREADS_PER_ROW[version]]))
+    threads = prod(int(parameters[name]) for name in THREADS_PER_ROW[version])
     items = packs.smallest(declared["items"], -(-packs.per_row(problem, vector, edges) // threads))
     return {"edges": edges} if items is None else {"items": items, "edges": edges}
 
@@ -84,11 +85,22 @@ def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, V
             yield "v7", {"block": _power(row_packs / share, 64, 1024), "vector": vector, "hold": "exponentials"}
     else:
         for width in (vector, max(1, vector // 2)):
-            lanes = _power(problem.cols / width, 1, 32)
-            yield "v6", {"lanes": lanes, "rows": 1, "vector": width, "warps": 4}
+            if lanes := _lanes(problem, width):
+                yield "v6", {"lanes": lanes, "rows": 1, "vector": width, "warps": 4}
+                break
         yield "v9", {"warps": 4, "lanes": _power(problem.cols / 8, 1, 32), "rows": 1}
         yield "v7", {"block": 64, "vector": vector, "hold": "exponentials"}
     yield from _passes(problem, vector)
+
+
+def _lanes(problem: Problem, vector: int) -> int:
+    """The most lanes that share a row of packs of `vector` with few of them idle; 0 when there are none."""
+    row_packs = packs.per_row(problem, vector, "exact" if packs.placed(problem, vector, "exact")[0] else "masked")
+    for lanes in (32, 16, 8, 4, 2, 1):
+        items = -(-row_packs // lanes)
+        if lanes * items <= max(1.25 * row_packs, row_packs + 1) and (items <= 4 or lanes == 32):
+            return lanes
+    return 0
 
 
 def _across_the_grid(vector: int, row_packs: int, most_blocks: int) -> Iterator[tuple[str, dict[str, Value]]]:
@@ -109,7 +121,7 @@ def _passes(problem: Problem, vector: int) -> Iterator[tuple[str, dict[str, Valu
     width = vector
     while problem.alignment_bytes % (width * problem.element_bytes):
         width //= 2
-    block = _power(problem.cols / (4 * width), 32, 1024)
+    block = _power(problem.cols / 16, 32, 1024)
     if width > 1:
         yield "v3", {"block": block, "vector": width, "unroll": 4}
     yield "v2", {"block": block, "unroll": 4}

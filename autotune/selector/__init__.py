@@ -1,0 +1,14 @@
+"""Which kernel runs a size that was never tuned, learnt from those that were: NumPy alone, and only `model` is needed at run time.
+
+matrix      what was measured: sizes x kernels          cover       the few kernels that suffice for all sizes
+tree        a decision tree that minimises regret       neighbours  slowdowns interpolated between sizes
+features    what both see of a problem                  model       what is stored, and asked by the dispatcher
+training    which of them is used, by cross-validation  dense       what to measure so that it can be told better
+"""
+
+from autotune.selector.matrix import Matrix
+from autotune.selector.model import Model
+from autotune.selector.regret import Regret
+from autotune.selector.training import LEAST_SIZES, Trained, train, train_all
+
+__all__ = ["LEAST_SIZES", "Matrix", "Model", "Regret", "Trained", "train", "train_all"]

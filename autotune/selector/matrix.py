@@ -1,0 +1,108 @@
+"""What was measured of one operation, dtype and device: a time for every size and kernel, with holes."""
+
+import hashlib
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from autotune import source
+from autotune.configuration import Configuration
+from autotune.device import Device
+from autotune.operation import Operation
+from autotune.problem import Problem
+from autotune.trial import TimingProtocol
+
+if TYPE_CHECKING:
+    from autotune.database import Database
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Times = Mapping[Problem, Mapping[Configuration, float]]
+Family = Configuration | None  # None is the operation's analytic default, whatever it proposes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrix:
+    """Times in microseconds, sizes x families; NaN where a family has no member for a size or that was not measured.
+
+    The first family is the analytic default, as it chooses among the versions that were measured. `templates` is the hash of each
+    version's source that the times are of.
+    """
+
+    problems: tuple[Problem, ...]
+    families: tuple[Family, ...]
+    times_us: Array
+    templates: Mapping[str, str]
+
+    @classmethod
+    def of(cls, operation: Operation, device: Device, times: Times, templates: Mapping[str, str] | None = None) -> Self:
+        """From the times of configurations; sizes for which there is none are left out."""
+        problems = tuple(sorted((p for p in times if times[p]), key=lambda p: (p.cols, p.rows, str(p), repr(p))))
+        order = {family: place for place, family in enumerate(dict.fromkeys(map(operation.family, operation.configurations())))}
+        found = {family for p in problems for family in map(operation.family, times[p]) if family in order}
+        families: tuple[Family, ...] = (None, *sorted(found, key=order.__getitem__))
+        columns = {family: column for column, family in enumerate(families)}
+        matrix = np.full((len(problems), len(families)), np.nan)
+        versions = {family.version for family in found}
+        for row, problem in enumerate(problems):
+            for configuration, time_us in times[problem].items():
+                column = columns.get(operation.family(configuration))
+                if column is not None:
+                    matrix[row, column] = np.fmin(matrix[row, column], time_us)
+            default = next(default_choices(operation, device, problem, versions), None)
+            matrix[row, 0] = times[problem].get(default, np.nan) if default else np.nan
+        return cls(problems, families, matrix, templates or {})
+
+    @property
+    def costs(self) -> Array:
+        """The natural logarithm of each time over the best one of its size."""
+        logs = np.log(self.times_us)
+        return np.asarray(logs - np.nanmin(logs, axis=1, keepdims=True))
+
+    def only(self, rows: Sequence[int]) -> "Matrix":
+        """The same with these sizes alone."""
+        return Matrix(tuple(self.problems[row] for row in rows), self.families, self.times_us[list(rows)], self.templates)
+
+    def sha(self) -> str:
+        """What names this evidence: the same measurements give the same."""
+        text = repr((self.problems, [str(family) for family in self.families], sorted(self.templates.items())))
+        return hashlib.sha256(text.encode() + self.times_us.tobytes()).hexdigest()
+
+
+def default_choices(operation: Operation, device: Device, problem: Problem, versions: Container[str]) -> Iterator[Configuration]:
+    """What the analytic default proposes for `problem` of `versions` that can run it, best first, the safe kernel last."""
+    for configuration in (*operation.defaults(problem, device, versions), operation.safe):
+        if configuration.version in versions and operation.applicable(configuration, problem, device):
+            yield configuration
+
+
+def read(database: "Database", operation: Operation, device: Device, timing: TimingProtocol, dtype: str, *, stale: bool = False) -> Matrix:
+    """The matrix of everything measured; with `stale`, of templates that have changed since too.
+
+    Where a configuration was measured again, its most careful measurement counts, and the latest of those.
+    """
+    from autotune.database.read import problem_of
+
+    templates = {name: template.sha for name, template in source.templates(operation)}
+    rows = database.select(
+        "SELECT operation, rows, cols, dtype, input_stride, output_stride, input_alignment, output_alignment, in_place, version, "
+        "parameters, time_us, template_sha FROM trial_results WHERE operation = ? AND dtype = ? AND device = ? AND protocol = ? "
+        "AND protocol_rule = ? AND outcome IN ('ok', 'pruned') AND time_us > 0 ORDER BY evidence DESC, trial",
+        (operation.name, dtype, device.name, timing.name, timing.rule),
+    )
+    times: dict[Problem, dict[Configuration, float]] = {}
+    for row in rows:
+        known = operation.versions.get(row["version"])
+        if known is None or not (stale or row["template_sha"] == templates.get(row["version"])):
+            continue
+        configuration = Configuration.from_json(row["version"], row["parameters"])
+        if tuple(name for name, _ in configuration.parameters) == tuple(known.parameters):
+            times.setdefault(problem_of(row), {})[configuration] = row["time_us"]
+    return Matrix.of(operation, device, times, templates)
+
+
+def pessimistic(costs: Array) -> Array:
+    """What to expect of each family (column) where it was not measured: the upper quartile of its log regret where it was."""
+    known = np.isfinite(costs)
+    return np.array([np.quantile(column[there], 0.75) if there.any() else 1.0 for column, there in zip(costs.T, known.T, strict=True)])

@@ -1,0 +1,146 @@
+"""Which predictor is used: the one that chooses best for sizes it was not trained on, if it beats the analytic default at all."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autotune import catalogue
+from autotune.device import Device
+from autotune.errors import UsageError
+from autotune.operation import Operation
+from autotune.selector.cover import MOST_MEMBERS, cover
+from autotune.selector.features import features
+from autotune.selector.matrix import Array, Matrix, read
+from autotune.selector.model import FORMAT, Model
+from autotune.selector.neighbours import Neighbours
+from autotune.selector.regret import Regret
+from autotune.selector.tree import Tree
+from autotune.trial import TimingProtocol
+
+if TYPE_CHECKING:
+    from autotune.database import Database
+
+LEAST_SIZES = 8
+MOST_FOLDS = 40
+NOISE = 0.003  # of mean log regret: repeated measurements of one kernel agree no better
+
+Predictor = Tree | Neighbours
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training came to for one operation, dtype and device: the model, why that one, and whether it is a new one."""
+
+    operation: str
+    dtype: str
+    device: Device
+    timing: TimingProtocol
+    model: Model
+    why: str
+    changed: bool
+
+
+def train(
+    database: "Database",
+    operation: Operation,
+    device: Device,
+    timing: TimingProtocol,
+    dtype: str,
+    *,
+    most_members: int = MOST_MEMBERS,
+    stale: bool = False,
+) -> Trained | None:
+    """Train on all that `database` knows, and store the result as the active selector; None with fewer than `LEAST_SIZES` tuned sizes.
+
+    Deterministic, and free of work when nothing was measured since the last time. With `stale`, times of templates that have changed
+    since count too. Raises UsageError when the database cannot be written.
+    """
+    matrix = read(database, operation, device, timing, dtype, stale=stale)
+    if len(matrix.problems) < LEAST_SIZES:
+        return None
+    sha = f"{FORMAT}-{most_members}-{matrix.sha()}"
+    rows = database.select(
+        "SELECT body, train_sha FROM active_selectors WHERE operation = ? AND dtype = ? AND device = ?",
+        (operation.name, dtype, device.name),
+    )
+    if rows and rows[0]["train_sha"] == sha:
+        model = Model.from_json(rows[0]["body"], operation)
+        return Trained(operation.name, dtype, device, timing, model, "nothing was measured since it was trained", False)
+    model, why = choose(matrix, operation, device, most_members)
+    regret = (model.regret.geomean, model.regret.p95, model.regret.worst)
+    database.store_selector(device, operation.name, dtype, model.kind, model.to_json(), sha, regret)
+    return Trained(operation.name, dtype, device, timing, model, why, True)
+
+
+def train_all(database: "Database", operations: Mapping[str, Operation] | None = None) -> list[Trained]:
+    """Train for every GPU, operation and dtype that has enough tuned sizes, under the protocol that the dispatcher goes by."""
+    trained = []
+    for device in database.devices_measured():
+        timings = sorted(database.protocols_measured(device), key=lambda timing: (timing.name == "warm", -timing.rule))
+        if device.is_emulator or not timings:
+            continue
+        for row in database.select("SELECT DISTINCT operation, dtype FROM best_kernels WHERE device = ? ORDER BY 1, 2", (device.name,)):
+            operation = (operations or {}).get(row["operation"]) or _shipped(row["operation"])
+            done = operation and train(database, operation, device, timings[0], row["dtype"])
+            if done:
+                trained.append(done)
+    return trained
+
+
+def choose(matrix: Matrix, operation: Operation, device: Device, most_members: int = MOST_MEMBERS) -> tuple[Model, str]:
+    """The model for `matrix`, with its cross-validated regret, and why it is that one."""
+    left_out = cross_validated(matrix, device, most_members)
+    default = matrix.costs[:, 0]
+    means = {kind: float(costs.mean()) for kind, costs in left_out.items()}
+    kind = min(means, key=lambda kind: (round(means[kind], 6), kind == "neighbours"))  # of two as good, the simpler one
+    comparable = np.isfinite(default)
+    default_regret = Regret.of(default[comparable]) if comparable.any() else None
+    gain = float((default - left_out[kind])[comparable].mean()) if comparable.sum() >= LEAST_SIZES else None
+    templates = {f.version: matrix.templates.get(f.version, "") for f in matrix.families if f}
+    if gain is not None and gain <= NOISE:
+        assert default_regret is not None
+        why = f"nothing that was trained beats the analytic default by more than noise ({100 * np.expm1(gain):+.1f} %)"
+        return Model((None,), None, default_regret, default_regret, len(matrix.problems), templates), why
+    members, predictors = fit(matrix, device, most_members)
+    families = tuple(matrix.families[column] for column in members)
+    model = Model(families, predictors[kind], Regret.of(left_out[kind]), default_regret, len(matrix.problems), templates)
+    against = "the analytic default was measured at too few sizes to compare" if gain is None else f"{100 * np.expm1(gain):.1f} % faster"
+    others = ", ".join(f"{other} {np.exp(mean):.3f}" for other, mean in means.items())
+    return model, f"mean regret on sizes left out: {others}; {against}" + (" than the analytic default" if gain is not None else "")
+
+
+def fit(matrix: Matrix, device: Device, most_members: int = MOST_MEMBERS) -> tuple[list[int], dict[str, Predictor]]:
+    """The members (columns of `matrix`) and each predictor over them."""
+    members = cover(matrix, most_members)
+    costs = matrix.costs[:, members]
+    return members, {made.kind: made.fit(matrix.problems, costs, device) for made in (Tree, Neighbours)}
+
+
+def cross_validated(matrix: Matrix, device: Device, most_members: int = MOST_MEMBERS) -> dict[str, Array]:
+    """Each predictor's log regret at each size, by predictors and members that were chosen without that size."""
+    count = len(matrix.problems)
+    folds = min(count, MOST_FOLDS)
+    costs = matrix.costs
+    found: dict[str, Array] = {}
+    for fold in range(folds):
+        kept = [row for row in range(count) if row % folds != fold]
+        members, predictors = fit(matrix.only(kept), device, most_members)
+        for row in range(fold, count, folds):
+            for kind, predictor in predictors.items():
+                ranking = [members[member] for _, member in predictor.ranking(features(matrix.problems[row], device))]
+                found.setdefault(kind, np.zeros(count))[row] = first_known(costs[row], ranking)
+    return found
+
+
+def first_known(costs: Array, ranking: Iterable[int] | Sequence[int]) -> float:
+    """The cost of the first column in `ranking` that can run the size and was measured there; of the worst one when none was."""
+    return next((float(costs[column]) for column in ranking if np.isfinite(costs[column])), float(np.nanmax(costs)))
+
+
+def _shipped(operation: str) -> Operation | None:
+    try:
+        return catalogue.load(operation)
+    except UsageError:
+        return None

@@ -1,0 +1,100 @@
+"""A decision tree whose splits lower the summed regret, not the disorder of labels: kernels that tie cost nothing either way."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotune.device import Device
+from autotune.problem import Problem
+from autotune.selector.features import NAMES, Features, features
+from autotune.selector.matrix import Array, pessimistic
+
+MOST_DEPTH = 6
+LEAST_SIZES = 2  # of a leaf: one size alone is as likely an oddity as a rule
+LEAST_GAIN = 0.01  # of summed log regret, that a split must bring
+
+Ranking = tuple[tuple[float, int], ...]  # (expected log regret, member), best first
+Node = tuple[Any, ...]  # (feature, threshold, below, above), or (None, ranking)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A fitted tree. A threshold sends smaller values to the left."""
+
+    root: Node
+
+    kind = "tree"
+
+    @classmethod
+    def fit(cls, problems: tuple[Problem, ...], costs: Array, device: Device) -> "Tree":
+        """From the log regret of each size (row) with each member (column), NaN where unknown."""
+        seen = np.array([features(problem, device) for problem in problems])
+        known = _filled(costs)
+        overall = known.mean(axis=0)
+        return cls(_grow(seen, known, np.isnan(costs), overall, MOST_DEPTH))
+
+    def ranking(self, seen: Features) -> Ranking:
+        """All members, the one with the lowest expected regret first."""
+        node = self.root
+        while node[0] is not None:
+            node = node[2] if seen[node[0]] < node[1] else node[3]
+        ranking: Ranking = node[1]
+        return ranking
+
+    def to_json(self) -> Any:
+        return self.root
+
+    @classmethod
+    def from_json(cls, body: Any, members: int) -> "Tree":
+        """Raises ValueError, TypeError, KeyError or IndexError for a body that is none."""
+        return cls(_node(body, members, MOST_DEPTH))
+
+
+def _filled(costs: Array) -> Array:
+    """The costs with a pessimistic guess in each hole, and never less than what the default, which would run instead, costs there."""
+    guess = pessimistic(costs)
+    default = np.where(np.isnan(costs[:, :1]), guess[0], costs[:, :1])
+    return np.where(np.isnan(costs), np.maximum(guess[None, :], default), costs)
+
+
+def _grow(seen: Array, costs: Array, holes: Any, overall: Array, depth: int) -> Node:
+    split = _best_split(seen, costs) if depth else None
+    if split is None:
+        order = np.lexsort((overall, np.where(holes.all(axis=0), np.inf, costs.mean(axis=0))))
+        mean = costs.mean(axis=0)
+        return None, tuple((float(mean[member]), int(member)) for member in order)
+    feature, threshold = split
+    below = seen[:, feature] < threshold
+    left, right = (_grow(seen[side], costs[side], holes[side], overall, depth - 1) for side in (below, ~below))
+    return feature, threshold, left, right
+
+
+def _best_split(seen: Array, costs: Array) -> tuple[int, float] | None:
+    count = len(costs)
+    best_gain, best = LEAST_GAIN, None
+    undivided = costs.sum(axis=0).min()
+    for feature in range(len(NAMES)):
+        order = seen[:, feature].argsort(kind="stable")
+        values = seen[order, feature]
+        sums = costs[order].cumsum(axis=0)
+        lefts, rights = sums[:-1].min(axis=1), (sums[-1] - sums[:-1]).min(axis=1)
+        gains = undivided - lefts - rights
+        sizes = np.arange(1, count)
+        gains[(values[1:] == values[:-1]) | (sizes < LEAST_SIZES) | (count - sizes < LEAST_SIZES)] = -np.inf
+        if gains.size and gains.max() > best_gain + 1e-12:
+            place = int(gains.argmax())
+            best_gain, best = float(gains[place]), (feature, float(values[place] + values[place + 1]) / 2)
+    return best
+
+
+def _node(body: Any, members: int, depth: int) -> Node:
+    if body[0] is None:
+        ranking = tuple((float(cost), int(member)) for cost, member in body[1])
+        if sorted(member for _, member in ranking) != list(range(members)):
+            raise ValueError("a leaf does not rank every member once")
+        return None, ranking
+    feature, threshold, below, above = body
+    if not depth or not 0 <= feature < len(NAMES):
+        raise ValueError("a split is too deep or of no known feature")
+    return int(feature), float(threshold), _node(below, members, depth - 1), _node(above, members, depth - 1)
