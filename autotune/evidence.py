@@ -2,8 +2,8 @@
 
 A time depends on the template, the compiler's flags, the compiler, the driver, the device and the protocol. Times of other devices and
 protocols are never asked for. A trial of another template or other flags ran another program: a prior, no more. A trial under another
-compiler or driver most likely still holds, so it stays in use until its problem is next tuned; then the fastest of them, the sentinel,
-is measured again, and all of them hold, or none does, as the fastest that was measured again does.
+compiler or driver most likely still holds, so it stays in use until its problem is next tuned; then a sentinel, the best of them, is
+measured again, and all of them hold, or none does, as the fastest that was measured again does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,10 +25,17 @@ class Evidence:
     sentinels: list[Configuration] = field(default_factory=list)
 
 
-def weigh(trials: Iterable[StoredTrial], template_shas: Mapping[str, str], flags: str, environment: Environment) -> Evidence:
+def weigh(
+    trials: Iterable[StoredTrial],
+    template_shas: Mapping[str, str],
+    flags: str,
+    environment: Environment,
+    best: Configuration | None = None,
+) -> Evidence:
     """What `trials`, all of one problem, are worth with these templates (by version), flags, compiler and driver.
 
-    While a sentinel is not measured, the trials it stands for count as evidence.
+    `best` is the configuration that the problem uses, which makes the best sentinel. While a sentinel is not measured, the trials it
+    stands for count as evidence.
     """
     here = _tools(environment)
     now: list[StoredTrial] = []
@@ -49,7 +56,7 @@ def weigh(trials: Iterable[StoredTrial], template_shas: Mapping[str, str], flags
         timed = sorted((t for t in group if t.outcome.timed and t.time_us), key=lambda t: t.time_us or 0.0)
         again = next((t for t in timed if t.configuration in measured), None)
         if timed and again is None:
-            sentinels.append(timed[0].configuration)
+            sentinels.append(next((t.configuration for t in timed if t.configuration == best), timed[0].configuration))
         if again is None or _agree(again, measured[again.configuration]):
             evidence += group
         else:

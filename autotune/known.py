@@ -59,4 +59,5 @@ def _weighed(database: Database, backend: Backend, problem: Problem, template_sh
     trials = database.trials(backend.device, backend.timing, problem=problem, replayed=backend.replayed)
     if backend.replayed:  # a recording is as good as it was, whatever became of its templates
         return Evidence(trials)
-    return weigh(trials, template_shas, backend.flags, backend.environment)
+    settled = database.settled(backend.device, backend.timing, problem)
+    return weigh(trials, template_shas, backend.flags, backend.environment, settled.configuration if settled else None)
