@@ -45,13 +45,17 @@ def per_row(problem: Problem, vector: int, edges: str) -> int:
     return -(-(vector - places + problem.cols) // vector)
 
 
-def smallest(values: tuple[int | str, ...], least: int) -> int | None:
-    """The smallest of a parameter's `values` that is at least `least`; None when there is none.
+def fewest(row_packs: int, threads: int, items: int, values: tuple[int | str, ...]) -> Condition:
+    """Whether `items` packs a thread are the fewest of `values` with which `threads` threads hold a row.
 
-    >>> smallest((1, 2, 4, 8), 3)
-    4
+    >>> fewest(1024, 256, 4, (1, 2, 4, 8))[0], fewest(1024, 256, 8, (1, 2, 4, 8))[0]
+    (True, False)
     """
-    return min((value for value in values if isinstance(value, int) and value >= least), default=None)
+    needed = -(-row_packs // threads)
+    if items < needed:
+        return False, f"a row takes {row_packs} packs, and {threads} threads with {items} items hold {threads * items}"
+    fewer = [value for value in values if isinstance(value, int) and needed <= value < items]
+    return not fewer, f"{min(fewer, default=items)} items hold a row of {row_packs} packs, which is fewer than {items}"
 
 
 def _exact(problem: Problem, vector: int) -> bool:

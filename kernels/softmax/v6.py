@@ -33,20 +33,17 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     edges = str(configuration["edges"])
     row_packs, access_bytes = packs.per_row(problem, vector, edges), vector * problem.element_bytes
     groups = problem.rows / (rows * 32 // lanes)
-    return all_of(
+    whole = all_of(
         packs.loadable(problem, vector),
         packs.placed(problem, vector, edges),
-        (
-            row_packs <= lanes * items,
-            f"a row takes {row_packs} packs of {vector}, and {lanes} lanes with {items} items hold {lanes * items}",
-        ),
+        packs.fewest(row_packs, lanes, items, PARAMETERS["items"]),
+    )
+    if not whole:  # of most configurations this is the answer
+        return whole
+    return all_of(
         (
             rows * items * vector <= MOST_VALUES,
             f"{rows * items * vector} values a lane are more than the {MOST_VALUES} that registers hold",
-        ),
-        (
-            items == packs.smallest(PARAMETERS["items"], -(-row_packs // lanes)),
-            f"fewer items than {items} hold a row of {problem.cols}",
         ),
         (
             lanes * items <= max(MOST_WASTE * row_packs, row_packs + 1) or _sole(lanes, items),

@@ -37,22 +37,19 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     hold, edges = str(configuration["hold"]), str(configuration["edges"])
     row_packs = packs.per_row(problem, vector, edges)
     held = items * vector // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
-    return all_of(
+    whole = all_of(
         packs.loadable(problem, vector),
         packs.placed(problem, vector, edges),
+        packs.fewest(row_packs, block, items, PARAMETERS["items"]),
+    )
+    if not whole:  # of most configurations this is the answer
+        return whole
+    return all_of(
         (
             vector * problem.element_bytes >= 8,
             f"vector {vector} of {problem.dtype} is narrower than the 8 bytes that pay for a whole block",
         ),
         (hold == "exponentials" or problem.element_bytes == 2, "inputs of 4 bytes take as many registers as exponentials"),
-        (
-            row_packs <= block * items,
-            f"a row takes {row_packs} packs of {vector}, and block {block} with {items} items holds {block * items}",
-        ),
-        (
-            items == packs.smallest(PARAMETERS["items"], -(-row_packs // block)),
-            f"fewer items than {items} hold a row of {problem.cols}",
-        ),
         (
             block * items <= MOST_WASTE * row_packs or (items == 1 and block == 64),
             f"block {block} with {items} items holds {block * items} packs, and a row takes only {row_packs}",

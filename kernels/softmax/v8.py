@@ -11,7 +11,6 @@ PARAMETERS = {
     "cluster": (2, 4, 8),
     "block": (128, 256, 512, 1024),
     "items": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24),
-    "vector": (4, 8),
     "hold": ("exponentials", "inputs"),
     "edges": ("exact", "masked"),
 }
@@ -19,6 +18,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 IN_PLACE = True
 LEAST_COMPUTE_CAPABILITY = (9, 0)
 
+ACCESS_BYTES = 16
 OTHER_REGISTERS = 30
 MOST_REGISTERS = 96
 MOST_WASTE = 1.25
@@ -30,7 +30,7 @@ def bounds(configuration: Configuration) -> Bounds:
     if configuration["hold"] == "exponentials":
         return Bounds(threads=block, cluster=configuration.integer("cluster"))
     # Left to itself the compiler computes all exponentials at once, in three times the registers that the inputs take.
-    words = configuration.integer("items") * configuration.integer("vector") // 2
+    words = configuration.integer("items") * ACCESS_BYTES // 4
     return Bounds(
         threads=block,
         blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (words + OTHER_REGISTERS)))),
@@ -39,26 +39,22 @@ def bounds(configuration: Configuration) -> Bounds:
 
 
 def applicable(configuration: Configuration, problem: Problem, device: Device) -> Verdict:
-    cluster, block, items, vector = (configuration.integer(name) for name in ("cluster", "block", "items", "vector"))
+    cluster, block, items = (configuration.integer(name) for name in ("cluster", "block", "items"))
+    vector = ACCESS_BYTES // problem.element_bytes
     hold, edges = str(configuration["hold"]), str(configuration["edges"])
     row_packs, threads = packs.per_row(problem, vector, edges), cluster * block
     held = items * vector // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
-    return all_of(
-        packs.loadable(problem, vector),
+    whole = all_of(
         packs.placed(problem, vector, edges),
-        (vector * problem.element_bytes == 16, f"vector {vector} of {problem.dtype} is narrower than the 16 bytes that long rows want"),
+        packs.fewest(row_packs, threads, items, PARAMETERS["items"]),
+    )
+    if not whole:  # of most configurations this is the answer
+        return whole
+    return all_of(
         (hold == "exponentials" or problem.element_bytes == 2, "inputs of 4 bytes take as many registers as exponentials"),
         (
             problem.bytes_per_row >= cluster * LEAST_BYTES,
             f"a row of {problem.bytes_per_row} bytes is less than {LEAST_BYTES} for each block of a cluster of {cluster}",
-        ),
-        (
-            row_packs <= threads * items,
-            f"a row takes {row_packs} packs of {vector}, and {cluster} blocks of {block} with {items} items hold {threads * items}",
-        ),
-        (
-            items == packs.smallest(PARAMETERS["items"], -(-row_packs // threads)),
-            f"fewer items than {items} hold a row of {problem.cols}",
         ),
         (
             threads * items <= MOST_WASTE * row_packs,

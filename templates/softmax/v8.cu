@@ -4,10 +4,11 @@
 #include "cluster.cuh"
 #include "held.cuh"
 
-template <class Element, int cluster, int block, int items, int vector, Hold hold, Edges edges>
+template <class Element, int cluster, int block, int items, Hold hold, Edges edges>
 __device__ __forceinline__ void softmax_v8(Element* output, const Element* input, long long rows, long long cols,
                                            long long output_stride, long long input_stride, void*) {
     // Parameters
+    constexpr int vector = 16 / sizeof(Element);
     using Part = Held<Element, vector, items, hold, edges>;
     using PartExp = typename Part::PartExp;
     constexpr int warps = block / lanes_per_warp, stride = cluster * block;
