@@ -92,12 +92,22 @@ class Operation:
             version = self.versions.get(name)
             if version is None or problem.dtype not in version.dtypes or (versions is not None and name not in versions):
                 continue
-            family = Configuration(name, tuple((p, chosen[p]) for p in version.parameters if p in chosen))
+            family = Configuration(name, tuple((p, _nearest(chosen[p], values)) for p, values in version.parameters.items() if p in chosen))
             configuration = self.fitted(family, problem)
-            if configuration is not None and all(value in version.parameters[p] for p, value in configuration.parameters):
+            if configuration is not None and len(configuration.parameters) == len(version.parameters):
                 yield configuration
 
     @property
     def dtypes(self) -> tuple[str, ...]:
         """The element types that at least one version offers."""
         return tuple(dtype for dtype in self.tolerances if any(dtype in v.dtypes for v in self.versions.values()))
+
+
+def _nearest(wanted: Value, declared: tuple[Value, ...]) -> Value:
+    """`wanted` when it is declared; else the nearest number, by ratio, or the first name."""
+    if wanted in declared:
+        return wanted
+    numbers = [value for value in declared if isinstance(value, int)]
+    if not isinstance(wanted, int) or not numbers:
+        return declared[0]
+    return min(numbers, key=lambda number: max(number, wanted) / max(1, min(number, wanted)))

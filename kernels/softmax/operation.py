@@ -62,12 +62,13 @@ def fit(version: str, parameters: Mapping[str, Value], problem: Problem, declare
     if version not in THREADS_PER_ROW:
         return {"edges": edges}
     threads = prod(int(parameters[name]) for name in THREADS_PER_ROW[version])
-    items = packs.smallest(declared["items"], -(-packs.per_row(problem, vector, edges) // threads))
+    needed = -(-packs.per_row(problem, vector, edges) // threads)
+    items = min((value for value in declared["items"] if int(value) >= needed), default=None)
     return {"edges": edges} if items is None else {"items": items, "edges": edges}
 
 
 def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, Value]]]:
-    """Kernels that should do well on any GPU, best first, as (version, parameters without the fitted ones).
+    """Kernels that should do well on any GPU, best first, as (version, parameters without the fitted ones); numbers may be approximate.
 
     A row is read once where registers hold it: by part of a warp, by a block with some four wide loads a thread in flight, by a
     cluster, or by blocks all over the GPU when rows are too few to fill it. Any other row is read twice or three times by one block.
@@ -79,7 +80,7 @@ def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, V
     if row_packs >= 8192:
         for cluster, block in ((4, 512), (8, 512), (4, 1024), (8, 1024), (2, 512), (2, 1024)):
             if 4 <= -(-row_packs // (cluster * block)) <= 16:
-                yield "v8", {"cluster": cluster, "block": block, "vector": vector, "hold": "exponentials"}
+                yield "v8", {"cluster": cluster, "block": block, "hold": "exponentials"}
     if row_packs > 128:
         for share in (4, 2, 8, 16):
             yield "v7", {"block": _power(row_packs / share, 64, 1024), "vector": vector, "hold": "exponentials"}
