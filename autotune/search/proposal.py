@@ -1,183 +1,172 @@
-"""Which configuration comes next: what won elsewhere, then a set that covers the space, then what the surrogate expects most of."""
+"""Which configuration comes next: what won elsewhere, then a few that cover the space, then what the surrogate expects most of."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from autotune.search.space import Floats, Indices
-from autotune.search.surrogate import GaussianProcess, Hyperparameters
+from autotune.search.space import Floats, Indices, Space
+from autotune.search.surrogate import Surrogate
 
-MOST_CANDIDATES = 8192
-REFIT_EVERY = 5
-COVERING = 10
-BELIEVED = 32
+COVERING = 6  # configurations measured before the surrogate is asked
+CENTRAL = 20  # the first of them is one of this many in the middle
+TRIED_TO_COVER = 3  # drawn per configuration that covers; few, because the corners of a space are seldom any good
+MOST_CANDIDATES, NEAR_EACH, BEST = 1500, 60, 8
+WARY = 6  # measurements after which every third question forgets the priors, in case they mislead
+AHEAD = 25  # one configuration is planned ahead per this many measured
+PICKED_WITH_CARE = 64
+GAIN_OVER, GAIN_DRAWS, GAIN_FROM = 16, 256, 8
 
 
 class Proposer:
-    """The search itself, on row numbers of `features`; knows nothing of configurations or of Optuna."""
+    """The search itself, on row numbers of a space; knows nothing of configurations or of Optuna."""
 
-    def __init__(
-        self, features: Floats, groups: Indices, seed: int, priors: Sequence[Mapping[int, float | None]], distances: Sequence[float]
-    ) -> None:
+    def __init__(self, space: Space, seed: int, priors: Sequence[Mapping[int, float | None]], distances: Sequence[float]) -> None:
         self.told: dict[int, float | None] = {}
-        self.pending: set[int] = set()
-        self._features = features
-        self._groups = groups
+        self._space = space
         self._random = np.random.default_rng(seed)
-        self._unseen = np.ones(len(features), dtype=bool)
-        self._expected = _expectation(len(features), priors, distances)
-        self._winners = [min(ok, key=lambda i: ok[i]) for prior in priors if (ok := {i: t for i, t in prior.items() if t is not None})]
-        self._hyperparameters: Hyperparameters | None = None
-        self._model: tuple[int, GaussianProcess] | None = None
-        self._fitted = 0
+        self._unseen = np.ones(len(space), dtype=bool)
+        self._times: dict[int, float] = {}
+        self._expected = expectation(len(space), priors, distances)
+        self._plain = Surrogate(space, None, self._random)
+        self._informed = self._plain if self._expected is None else Surrogate(space, self._expected, self._random)
+        self._queue = [row for prior in priors if (row := _winner(prior)) is not None]
 
     @property
     def remaining(self) -> int:
+        """How many rows were neither proposed nor told."""
         return int(self._unseen.sum())
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """The fastest row and its time."""
-        times = {i: time for i, time in self.told.items() if time is not None}
-        return min(times.items(), key=lambda item: item[1]) if times else None
+        """The fastest row and its time; None before the first."""
+        return min(self._times.items(), key=lambda item: item[1]) if self._times else None
 
     def tell(self, row: int, time_us: float | None) -> None:
         self.told[row] = time_us
-        self.pending.discard(row)
         self._unseen[row] = False
+        self._times.pop(row, None)
+        if time_us is not None:
+            self._times[row] = time_us
 
     def propose(self, count: int) -> list[int]:
-        """Up to `count` rows not seen before, which now count as seen."""
+        """Up to `count` rows neither proposed nor told before."""
         picked: list[int] = []
         while len(picked) < count and self.remaining:
-            rows = [self._next()] if len(picked) < BELIEVED else self._ranked(count - len(picked))
-            for row in rows:
-                self.pending.add(row)
-                self._unseen[row] = False
-            picked += rows
+            left = count - len(picked)
+            forget = self._wary() and (left <= count // 3 if count > 2 else len(self.told) % 3 == 2)
+            share = left - count // 3 if self._wary() and not forget and count > 2 else left
+            self._queue = [row for row in self._queue if self._unseen[row]] or self._plan(share, self._plain if forget else self._informed)
+            taken, self._queue = self._queue[:share], self._queue[share:]
+            self._unseen[taken] = False
+            picked += taken
         return picked
 
     def expected_gain(self) -> float:
-        """By which share of the best time going on may be expected to improve it: 0 … 1."""
+        """The share of the best time that the next few measurements are expected to win, 0 … 1; 1 while too little is known."""
         best = self.best
         if not self.remaining:
             return 0.0
-        if best is None or len(self._timed()) < min(COVERING, len(self._features)):
+        if best is None or len(self._times) < min(GAIN_FROM, len(self._space)):
             return 1.0
-        mean, deviation = self._predict(np.flatnonzero(self._unseen))
-        gain = improvement(mean, deviation, math.log(best[1]))
-        return float(-np.expm1(-gain.max()))
-
-    def _timed(self) -> dict[int, float]:
-        return {i: time for i, time in self.told.items() if time is not None}
-
-    def _next(self) -> int:
-        while self._winners:
-            row = self._winners.pop(0)
-            if self._unseen[row]:
-                return row
         candidates = self._candidates()
-        if (self._expected is None and len(self.told) + len(self.pending) < COVERING) or len(self._timed()) < 2:
-            return self._covering(candidates)
-        return int(candidates[np.argmax(self._acquisition(candidates))])
+        self._informed.fit(self._times)
+        mean, deviation = self._informed.predict(candidates)
+        most = np.argsort(-improvement(mean, deviation, math.log(best[1])), kind="stable")[:GAIN_OVER]
+        draws = np.random.default_rng(0).standard_normal((GAIN_DRAWS, len(most))) * deviation[most] + mean[most]
+        return float(np.maximum(1.0 - np.exp(draws.min(1) - math.log(best[1])), 0.0).mean())
 
-    def _ranked(self, count: int) -> list[int]:
-        candidates = np.flatnonzero(self._unseen)
-        if len(self._timed()) < 2:
-            return [int(i) for i in self._random.permutation(candidates)[:count]]
-        order = np.argsort(-self._acquisition(candidates), kind="stable")
-        return [int(i) for i in candidates[order[:count]]]
+    def _wary(self) -> bool:
+        return self._expected is not None and len(self.told) >= WARY
+
+    def _plan(self, count: int, surrogate: Surrogate) -> list[int]:
+        if len(self._times) < 2 or (self._expected is None and len(self.told) < COVERING):
+            return [self._first()]
+        surrogate.fit(self._times)
+        candidates = self._candidates() if count <= PICKED_WITH_CARE else np.flatnonzero(self._unseen)
+        mean, deviation = surrogate.predict(candidates)
+        promise = improvement(mean, deviation, math.log(min(self._times.values()))) * self._works(candidates)
+        wanted = max(count, len(self._times) // AHEAD if self._expected is None else 1)
+        if wanted > PICKED_WITH_CARE:
+            return [int(row) for row in candidates[np.argsort(-promise, kind="stable")[:wanted]]]
+        return self._apart(candidates, promise, wanted, surrogate)
+
+    def _apart(self, candidates: Indices, promise: Floats, count: int, surrogate: Surrogate) -> list[int]:
+        """The most promising ones, each discounted by its likeness to those picked before it, which it would only confirm."""
+        order = np.argsort(-promise, kind="stable")[: 16 * count]
+        candidates, promise = candidates[order], promise[order].copy()
+        features = self._space.process[candidates]
+        picked: list[int] = []
+        for _ in range(min(count, len(candidates))):
+            most = int(np.argmax(promise))
+            picked.append(int(candidates[most]))
+            if len(picked) < count:
+                promise = promise * (1.0 - surrogate.process.likeness(features, features[[most]])[:, 0] ** 2)
+                promise[np.isin(candidates, picked)] = -1.0
+        return picked
+
+    def _first(self) -> int:
+        """Before there is a surrogate: what is expected to be fast, or else the middle of the space and then far from it."""
+        rows, features = np.flatnonzero(self._unseen), self._space.features
+        if self._expected is not None:
+            return int(rows[np.argmin(self._expected[rows])])
+        seen = np.flatnonzero(~self._unseen)
+        if not len(seen):
+            return int(self._random.choice(rows[np.argsort(_squares(features[rows], features.mean(0)[None])[:, 0])[:CENTRAL]]))
+        some = self._random.choice(rows, min(TRIED_TO_COVER, len(rows)), replace=False)
+        return int(some[np.argmax(_squares(features[some], features[seen]).min(1))])
 
     def _candidates(self) -> Indices:
+        """All that is left, or of many: a random part, and what is near the best."""
         rows = np.flatnonzero(self._unseen)
         if len(rows) <= MOST_CANDIDATES:
             return rows
-        return np.sort(self._random.choice(rows, MOST_CANDIDATES, replace=False))
-
-    def _covering(self, candidates: Indices) -> int:
-        """The candidate farthest from everything seen (Kennard and Stone 1969); the first is random."""
-        seen = np.array([*self.told, *self.pending], dtype=np.int64)
-        if self._expected is not None:
-            return int(candidates[np.argmin(self._expected[candidates])])
-        some = self._random.choice(candidates, min(len(candidates), 256), replace=False)
-        if not len(seen):
-            return int(some[0])
-        square = ((self._features[some][:, None, :] - self._features[seen][None, :, :]) ** 2).sum(2)
-        return int(some[np.argmax(square.min(1))])
-
-    def _acquisition(self, candidates: Indices) -> Floats:
-        best = self.best
-        assert best is not None
-        mean, deviation = self._predict(candidates)
-        return improvement(mean, deviation, math.log(best[1])) * self._works(candidates)
+        best = sorted(self._times, key=lambda row: self._times[row])[:BEST]
+        steps = [np.minimum(np.abs(self._space.features[rows] - self._space.features[row]), 0.3).sum(1) for row in best]
+        near = [rows[np.argpartition(step, NEAR_EACH)[:NEAR_EACH]] for step in steps]
+        return np.unique(np.concatenate([*near, self._random.choice(rows, MOST_CANDIDATES - NEAR_EACH * BEST, replace=False)]))
 
     def _works(self, candidates: Indices) -> Floats:
         """How likely each candidate is to work, by what became of those near it."""
         failed = np.array([row for row, time in self.told.items() if time is None], dtype=np.int64)
         if not len(failed):
             return np.ones(len(candidates))
-        timed = np.array(list(self._timed()), dtype=np.int64)
-        near_failed, near_timed = (
-            np.exp(-4.0 * ((self._features[candidates][:, None] - self._features[rows][None]) ** 2).sum(2)).sum(1)
-            for rows in (failed, timed)
-        )
-        return np.asarray((near_timed + 0.5) / (near_timed + near_failed + 0.5))
-
-    def _predict(self, rows: Indices) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the logarithm of the time at `rows`; what is pending is believed to turn out as expected."""
-        model = self._fit()
-        mean, deviation = model.predict(self._features[rows])
-        return mean + (0.0 if self._expected is None else self._expected[rows]), deviation
-
-    def _fit(self) -> GaussianProcess:
-        timed = self._timed()
-        rows = np.array(list(timed), dtype=np.int64)
-        targets = np.log(np.array(list(timed.values())))
-        if self._expected is not None:
-            targets = targets - self._expected[rows]
-        if self._model is None or self._model[0] != len(rows) + 10**6 * len(self.pending):
-            steps = 30 if len(rows) >= self._fitted + REFIT_EVERY or self._hyperparameters is None else 0
-            self._fitted = len(rows) if steps else self._fitted
-            model = GaussianProcess(self._features[rows], targets, self._groups, self._hyperparameters, steps)
-            self._hyperparameters = model.hyperparameters
-            if self.pending:
-                believed = np.array(sorted(self.pending), dtype=np.int64)
-                mean, _ = model.predict(self._features[believed])
-                model = GaussianProcess(
-                    self._features[np.concatenate([rows, believed])],
-                    np.concatenate([targets, mean]),
-                    self._groups,
-                    self._hyperparameters,
-                    0,
-                )
-            self._model = (len(rows) + 10**6 * len(self.pending), model)
-        return self._model[1]
+        features, timed = self._space.features, np.array(list(self._times), dtype=np.int64)
+        bad, good = (np.exp(-4.0 * _squares(features[candidates], features[rows])).sum(1) for rows in (failed, timed))
+        return np.asarray((good + 0.5) / (good + bad + 0.5))
 
 
 def improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
     """The expected improvement below `best` of normal variables (Jones, Schonlau and Welch 1998, equation 15)."""
     z = (best - mean) / deviation
-    density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    return np.asarray((best - mean) * _normal(z) + deviation * density)
+    below = np.array([0.5 * math.erfc(-x / math.sqrt(2.0)) for x in z])
+    return np.asarray((best - mean) * below + deviation * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi))
 
 
-def _normal(z: Floats) -> Floats:
-    return np.asarray(0.5 * (1.0 + np.vectorize(math.erf, otypes=[float])(z / math.sqrt(2.0))))
+def expectation(count: int, priors: Sequence[Mapping[int, float | None]], distances: Sequence[float]) -> Floats | None:
+    """The logarithm of the time over the best in each prior, averaged with weights that fall with distance; None without priors.
 
-
-def _expectation(count: int, priors: Sequence[Mapping[int, float | None]], distances: Sequence[float]) -> Floats | None:
-    """What the priors make one expect: the logarithm of the time over the best, weighted by nearness; None without priors."""
+    What no prior knows is expected to be as fast as the median of what they know.
+    """
     total, weight = np.zeros(count), np.zeros(count)
     for prior, distance in zip(priors, distances, strict=True):
-        timed = {row: time for row, time in prior.items() if time is not None}
-        if not timed:
-            continue
-        rows = np.array(list(timed), dtype=np.int64)
-        logs = np.log(np.array(list(timed.values())))
-        total[rows] += (logs - logs.min()) / (0.1 + distance)
-        weight[rows] += 1 / (0.1 + distance)
+        times = {row: time for row, time in prior.items() if time is not None}
+        if times:
+            rows, logarithms = np.array(list(times), dtype=np.int64), np.log(np.array(list(times.values())))
+            total[rows] += (logarithms - logarithms.min()) / (0.1 + distance)
+            weight[rows] += 1.0 / (0.1 + distance)
     if not weight.any():
         return None
     known = weight > 0
-    return np.where(known, total / np.where(known, weight, 1.0), float(np.median(total[known] / weight[known])))
+    mean = total / np.where(known, weight, 1.0)
+    return np.where(known, mean, float(np.median(mean[known])))
+
+
+def _winner(prior: Mapping[int, float | None]) -> int | None:
+    times = {row: time for row, time in prior.items() if time is not None}
+    return min(times, key=lambda row: times[row]) if times else None
+
+
+def _squares(a: Floats, b: Floats) -> Floats:
+    """Squared distances between the rows of `a` and of `b`."""
+    return np.asarray(np.maximum((a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2.0 * a @ b.T, 0.0))

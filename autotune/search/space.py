@@ -1,6 +1,7 @@
 """The enumerated set of configurations as numbers: what surrogates and distances are computed on."""
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,28 +12,35 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 VERSION = "version"
+ONE_HOT = 0.5  # distance that a difference of value alone makes, beside that of rank
 
 
 class Space:
-    """A set of configurations, each a row of `features`.
+    """A set of configurations, seen in four ways; row i of each is the configuration i, duplicates left out.
 
-    A parameter of numbers is one column: the rank of its value among the values that occur, scaled to 0 … 1. Block sizes and unroll
-    factors are chosen by their author so that neighbours in the list matter about equally, whatever their distance. A parameter of names,
-    and the version, is one column per value, of which one holds 1/sqrt(2), so that two different names are 1 apart. A parameter that a
-    version lacks is in the middle.
-
-    Shapes: `features` is (configurations, columns), `groups` numbers the parameter of each column; `configurations` keeps the
-    caller's order.
+    `codes` (configurations, parameters): the rank of each value among those that occur, -1 where a version lacks the parameter.
+    `features` (configurations, columns): distances. A parameter of numbers is one column, its rank scaled to 0 … 1, because authors list
+    values that differ about equally; one of names is one column per name, so that two names are 1 apart.
+    `process`, with `groups` the parameter of each column: `features`; then each value of a number as a name, since 96 threads may be odd
+    among 64 and 128; then the products of each two numbers, such as threads per block.
+    `forest`: ranks, logarithms, products and quotients of each two numbers; a tree picks what it needs.
     """
 
     def __init__(self, configurations: Sequence[Configuration]) -> None:
         self.configurations = list(dict.fromkeys(configurations))
         self.index = {configuration: i for i, configuration in enumerate(self.configurations)}
         self.values = _values(self.configurations)
-        columns = [_column(self.configurations, name, values) for name, values in self.values.items() if len(values) > 1]
-        columns = columns or [np.zeros((len(self.configurations), 1))]
+        varying = [name for name, values in self.values.items() if len(values) > 1]
+        rows = [parameters(configuration) for configuration in self.configurations]
+        ranks = {name: {value: i for i, value in enumerate(self.values[name])} for name in varying}
+        codes = [[ranks[name][row[name]] if name in row else -1 for name in varying] for row in rows]
+        self.codes: Indices = np.array(codes, dtype=np.int64).reshape(len(rows), len(varying))
+        columns = [_column(self.codes[:, i], self.values[name]) for i, name in enumerate(varying)]
+        columns = columns or [np.zeros((len(rows), 1))]
         self.features: Floats = np.hstack(columns)
-        self.groups: Indices = np.repeat(np.arange(len(columns)), [column.shape[1] for column in columns])
+        logarithms = [_logarithms(self.codes[:, i], self.values[name]) for i, name in enumerate(varying) if _scale(self.values[name])]
+        self.process, self.groups = _process(columns, self.codes, [self.values[name] for name in varying], logarithms)
+        self.forest: Floats = np.hstack([self.features, *_forest(logarithms)])
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -51,11 +59,38 @@ def _values(configurations: Sequence[Configuration]) -> dict[str, tuple[Value, .
     return {name: tuple(sorted(values, key=lambda value: (isinstance(value, str), value))) for name, values in found.items()}
 
 
-def _column(configurations: Sequence[Configuration], name: str, values: tuple[Value, ...]) -> Floats:
-    rank = {value: i for i, value in enumerate(values)}
-    places = np.array([rank.get(parameters(configuration).get(name, ""), -1) for configuration in configurations])
+def _column(codes: Indices, values: tuple[Value, ...]) -> Floats:
     if any(isinstance(value, str) for value in values):
-        columns: Floats = (places[:, None] == np.arange(len(values))) / np.sqrt(2.0)
-        return columns
-    scaled = places / (len(values) - 1)
-    return np.where(places < 0, 0.5, scaled)[:, None]
+        return _one_hot(codes, len(values), 1.0)
+    return np.asarray(np.where(codes < 0, 0.5, codes / (len(values) - 1)))[:, None]
+
+
+def _one_hot(codes: Indices, count: int, apart: float) -> Floats:
+    return np.asarray((codes[:, None] == np.arange(count)) * (apart / np.sqrt(2.0)))
+
+
+def _scale(values: tuple[Value, ...]) -> bool:
+    """Whether values are a scale of numbers, of which products mean something, rather than a switch or names."""
+    return len(values) > 2 and all(isinstance(value, int) and value >= 0 for value in values)
+
+
+def _logarithms(codes: Indices, values: tuple[Value, ...]) -> Floats:
+    scale = np.log2(np.maximum(np.array(values, dtype=np.float64), 0.5))
+    return np.asarray(np.where(codes < 0, scale.mean(), scale[codes]))
+
+
+def _unit(column: Floats) -> Floats:
+    return np.asarray((column - column.min()) / (np.ptp(column) or 1.0))[:, None]
+
+
+def _process(columns: list[Floats], codes: Indices, values: list[tuple[Value, ...]], logarithms: list[Floats]) -> tuple[Floats, Indices]:
+    numbers = [i for i, of in enumerate(values) if len(of) > 2 and not any(isinstance(value, str) for value in of)]
+    named = [_one_hot(codes[:, i], len(values[i]), ONE_HOT) for i in numbers]
+    products = [_unit(a + b) for a, b in combinations(logarithms, 2)]
+    blocks = [*columns, *named, *([np.hstack(products)] if products else [])]
+    return np.hstack(blocks), np.repeat(np.arange(len(blocks)), [block.shape[1] for block in blocks])
+
+
+def _forest(logarithms: list[Floats]) -> list[Floats]:
+    pairs = list(combinations(logarithms, 2))
+    return [_unit(column) for column in [*logarithms, *(a + b for a, b in pairs), *(a - b for a, b in pairs)]]

@@ -38,7 +38,7 @@ class Study:
     ) -> None:
         self._space = Space(configurations)
         hints = [self._indexed(prior) for prior in priors]
-        self._proposer = Proposer(self._space.features, self._space.groups, seed, hints, _distances(distances, len(hints)))
+        self._proposer = Proposer(self._space, seed, hints, _distances(distances, len(hints)))
         self._planned: list[int] = []
         self._trials: dict[int, optuna.Trial] = {}
         self._start_optuna()
