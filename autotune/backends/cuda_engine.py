@@ -2,6 +2,7 @@
 
 import atexit
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,10 +106,10 @@ class Engine:
         assert timer
         with failures(self._driver):
             kernel, workspace = setup.kernel(instance)
-            arguments = [setup.arguments(pair, workspace) for pair in range(setup.pairs)]
+            arguments = cache(lambda pair: setup.arguments(pair, workspace))
 
             def enqueue(pair: int) -> None:
-                kernel.launch(setup.stream, arguments[pair])
+                kernel.launch(setup.stream, arguments(pair))
 
             return timer.round((instance.symbol, hash(instance.binary)), enqueue, kind, samples, single=single)
 

@@ -1,7 +1,6 @@
 """Instances loaded into the current context, and launched: through PyCUDA, or through cuda-bindings where PyCUDA cannot."""
 
 import ctypes
-import hashlib
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,7 +76,7 @@ class Loader:
         return self._module(binary, cooperative=False).get_function(symbol)
 
     def _module(self, binary: bytes, *, cooperative: bool) -> Any:
-        key = (hashlib.sha256(binary).digest(), cooperative)
+        key = (binary, cooperative)
         if key not in self._modules:
             self._modules[key] = _load(binary) if cooperative else self._driver.module_from_buffer(binary)
         return self._modules[key]
