@@ -1,9 +1,11 @@
-"""What all tests share: tests that need nvcc are deselected where there is none, and the summary says so."""
+"""What all tests share: tests that need nvcc are deselected where there is none, and those that need a browser
+skipped; the summary says so."""
 
 import pytest
 
 from autotune import nvcc
 from autotune.errors import UsageError
+from tests import browser
 
 
 def _missing_nvcc() -> str:
@@ -19,9 +21,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "nvcc: needs NVIDIA's compiler, but no GPU; deselected, with a word in the summary, where there is none"
     )
+    config.addinivalue_line("markers", "browser: needs Chromium; counted as skipped, with a word in the summary, where there is none")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if why := browser.missing():
+        for item in items:
+            if item.get_closest_marker("browser"):
+                item.add_marker(pytest.mark.skip(reason=why))
     deselected = [item for item in items if item.get_closest_marker("nvcc")] if _missing_nvcc() else []
     if deselected:
         config.hook.pytest_deselected(items=deselected)
@@ -31,3 +38,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if why := _missing_nvcc():
         terminalreporter.write_line(f"Every test that compiles with nvcc was deselected: {why}", yellow=True)
+    if why := browser.missing():
+        count = sum(why in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+        terminalreporter.write_line(f"{count} tests of the report in a browser were not run: {why}", yellow=True)

@@ -236,8 +236,7 @@ def _convergence(colours: Spec) -> Spec:
 def _failures() -> Spec:
     reason = {"field": "outcome", "type": "nominal", "scale": {"domain": list(OUTCOMES), "range": list(OUTCOMES.values())}}
     return {
-        "height": {"step": 30},
-        "autosize": {"type": "fit-x", "contains": "padding"},
+        "height": 200,
         "data": {"name": "failures"},
         "mark": {"type": "bar", "cornerRadius": 2},
         "encoding": {

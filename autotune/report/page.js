@@ -47,14 +47,14 @@ function table(id, caption, rows, columns) {
   place.replaceChildren(element("table", {}, element("caption", { textContent: caption }), element("thead", {}, head), element("tbody", {}, ...body)));
 }
 
-async function draw(place, name, datasets, description, empty) {
+async function draw(place, name, datasets, description, empty, more = {}) {
   const filled = Object.values(datasets).some((rows) => rows.length);
   place.classList.toggle("empty", !filled);
   if (!filled) {
     place.replaceChildren(empty);
     return;
   }
-  const spec = { ...charts[name], datasets, description };
+  const spec = { ...charts[name], datasets, description, ...more };
   const { view } = await window.vegaEmbed(place, spec, { actions: false, renderer: "svg", ast: true, tooltip: { theme: "custom" } });
   view.addEventListener("click", (_, item) => item?.datum?.size && chooseSize(item.datum.size));
 }
@@ -149,7 +149,8 @@ function drawFailures(shown) {
   table("failures-table", "The most common reasons", shown.reasons, [
     ["version", (r) => r.version], ["outcome", (r) => r.outcome.replaceAll("_", " ")], ["trials", (r) => r.count, true], ["what was said", (r) => r.message, "long"],
   ]);
-  return draw(byId("failures"), "failures", { failures: shown.failures }, "Failed trials of each version by reason.", "No trial failed.");
+  const height = 110 + 28 * new Set(shown.failures.map((row) => row.version)).size;
+  return draw(byId("failures"), "failures", { failures: shown.failures }, "Failed trials of each version by reason.", "No trial failed.", { height });
 }
 
 function provenance(shown) {

@@ -1,0 +1,203 @@
+"""The report's data, its page and its picture, without a browser."""
+
+import json
+import math
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.configuration import Configuration
+from autotune.database import Database
+from autotune.dispatch.knowledge import Knowledge, Tuned
+from autotune.dispatch.selection import _Map
+from autotune.problem import Problem
+from autotune.report.charts import OUTCOMES, PALETTE
+from autotune.report.data import collect, embeddable
+from autotune.report.plane import cells
+from autotune.trial import Outcome
+from tests.report_samples import MARKUP, SIZES, configurations, measured
+from tests.test_cli import autotune, refused
+
+RESULTS = Path(__file__).parent.parent / "results" / "nvidia-h200.sqlite"
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return measured(tmp_path_factory.mktemp("report") / "measured.sqlite")
+
+
+@pytest.fixture(scope="module")
+def series(database: Path) -> list[dict[str, Any]]:
+    with Database(database, mode="read") as db:
+        return collect(db)
+
+
+def test_what_may_not_be_compared_is_in_different_series(series: list[dict[str, Any]]) -> None:
+    assert [(one["device"], one["dtype"], one["protocol"]) for one in series] == [
+        ("Other GPU", "float32", "cold"),
+        ("Test GPU", "bfloat16", "cold"),
+        ("Test GPU", "float32", "cold"),
+        ("emulator", "float32", "cpu"),
+    ]
+    assert [len(one["problems"]) for one in series] == [4, 3, 5, 2]
+
+
+def test_the_report_says_what_inspect_says(series: list[dict[str, Any]], database: Path) -> None:
+    with Database(database, mode="read") as db:
+        best = {(row["rows"], row["cols"]): row for row in db.best(device="Test GPU", dtype="float32")}
+        per_version = db.best_per_version(device="Test GPU", dtype="float32")
+    one = series[2]
+    for problem in one["problems"]:
+        settled = best[problem["rows"], problem["cols"]]
+        assert problem["time_us"] == settled["time_us"]
+        assert (problem["version"], problem["fraction_of_copy"]) == (settled["version"], settled["fraction_of_copy"])
+        assert problem["trials"] == 18
+    assert {(s["rows"], s["cols"], s["version"]): s["time_us"] for s in one["shares"]} == {
+        (row["rows"], row["cols"], row["version"]): row["time_us"] for row in per_version
+    }
+    assert sum(f["count"] for f in one["failures"]) == len(SIZES) * 2 + 3 * 3 - 1  # v1 at block 1024, and vector 4 at 4095 columns
+    assert series[3]["shares"][0]["share"] is None
+
+
+def test_effects_and_convergence_are_relative_to_the_best_of_the_size(series: list[dict[str, Any]]) -> None:
+    for size in series[2]["sizes"]:
+        assert min(effect["best"] for effect in size["effects"]) == 1
+        assert all(effect["median"] >= effect["best"] >= 1 for effect in size["effects"])
+        slowdowns = [step["slowdown"] for step in size["convergence"]]
+        assert slowdowns == sorted(slowdowns, reverse=True)
+        assert slowdowns[-1] == 1
+        assert size["convergence"][-1]["trial"] == len(list(configurations()))
+
+
+def test_trials_of_older_templates_are_counted_and_not_shown(tmp_path: Path) -> None:
+    from autotune.source import Source, identity
+
+    path = measured(tmp_path / "x.sqlite")
+    with Database(path) as db:
+        db.add_template("softmax", "v3", Source("int newer;", identity("int newer;")))
+        (one,) = [one for one in collect(db) if (one["device"], one["dtype"]) == ("Test GPU", "float32")]
+    assert {share["version"] for share in one["shares"]} == {"v1", "v2"}
+    assert one["provenance"][0]["of_older_templates"] == 6 * len(SIZES)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 1 << 20), st.integers(1, 1 << 18), st.sampled_from(["v1", "v2", "v3"])),
+        min_size=1,
+        max_size=8,
+        unique_by=lambda p: p[:2],
+    )
+)
+def test_the_plane_is_tiled_without_gaps_by_what_the_dispatcher_finds_nearest(points: list[tuple[int, int, str]]) -> None:
+    tiles = cells([{"rows": rows, "cols": cols, "version": version} for rows, cols, version in points])
+    logs = [(math.log2(rows), math.log2(cols)) for rows, cols, _ in points]
+    height = max(y for y, _ in logs) - min(y for y, _ in logs) + 1
+    width = max(x for _, x in logs) - min(x for _, x in logs) + 1
+    assert sum((t["rows_to"] - t["rows"]) * (t["cols_to"] - t["cols"]) for t in tiles) == pytest.approx(height * width)
+    versions = {version for _, _, version in points}
+    assert {tile["version"] for tile in tiles} <= versions
+
+
+def test_the_shade_is_the_version_that_the_dispatcher_would_take() -> None:
+    points = [(1, 1024, "v1"), (4096, 1024, "v2"), (64, 8192, "v3")]
+    entries = tuple(
+        Tuned("d", "float32", rows, cols, cols, cols, 16, 16, False, Configuration.of(version), "", 1.0, "confirmed", "local", Path())
+        for rows, cols, version in points
+    )
+    assert Knowledge(tuned=entries).tuned == entries
+    nearest = _Map(entries)
+    for tile in cells([{"rows": rows, "cols": cols, "version": version} for rows, cols, version in points]):
+        for along in (0.25, 0.5, 0.75):
+            rows = 2 ** ((tile["rows"] + tile["rows_to"]) / 2)
+            cols = 2 ** (tile["cols"] + along * (tile["cols_to"] - tile["cols"]))
+            found, distance = next(nearest.around(Problem("softmax", max(1, round(rows)), round(cols))))
+            others = [d for entry, d in nearest.around(Problem("softmax", max(1, round(rows)), round(cols))) if entry != found]
+            if min(others) - distance > 1.5:  # away from the border, where the shade is as coarse as its cells
+                assert found.configuration.version == tile["version"]
+
+
+def test_the_page_is_one_file_that_may_ask_for_nothing(database: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    done = autotune("report", "--html", str(page), "--db", str(database))
+    assert done.returncode == 0, done
+    text = page.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    markup = re.sub(r"<script.*?</script>|<style>.*?</style>", "", text, flags=re.DOTALL)
+    assert not re.search(r"""(?:src|href)=["'](?!#)""", markup)
+    assert "measured.sqlite" in markup
+    data = json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
+    assert MARKUP in {reason["message"] for one in data["series"] for reason in one["reasons"]}
+    assert len(text) < 2_000_000
+
+
+def test_filters_of_the_command_leave_only_what_was_asked_for(database: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert autotune("report", "--html", str(page), "--device", "Other GPU", "--db", str(database)).returncode == 0
+    assert "Other GPU" in page.read_text(encoding="utf-8")
+    assert "Test GPU" not in page.read_text(encoding="utf-8")
+
+
+def test_the_picture_is_a_png_wide_enough_for_print(tmp_path: Path) -> None:
+    target = tmp_path / "report.png"
+    done = autotune("report", "--png", str(target), "--db", str(RESULTS))
+    assert done.returncode == 0, done
+    data = target.read_bytes()
+    assert data.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", data[16:24])
+    assert width >= 1500
+    assert height >= 1500
+
+
+def test_what_cannot_be_reported_is_one_sentence(database: Path, tmp_path: Path) -> None:
+    page = str(tmp_path / "x.html")
+    assert "give --html FILE" in refused("report", "--db", str(database))
+    assert "no trials of Abacus" in refused("report", "--html", page, "--device", "Abacus", "--db", str(database))
+    assert "/no/such.sqlite" in refused("report", "--html", page, "--db", "/no/such.sqlite")
+    failed = autotune("report", "--html", "/no/such/folder/x.html", "--db", str(database))
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "name another file" in failed.stderr
+
+
+def test_without_the_library_the_report_says_how_to_install_it(database: Path, tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['vl_convert'] = None; from autotune.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, "report", "--html", str(tmp_path / "x.html"), "--db", str(database)],
+        capture_output=True,
+        text=True,
+        cwd=RESULTS.parent.parent,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr == 'autotune: a report needs vl-convert; install it with pip install "pycuda-autotune[report]"\n'
+
+
+def test_embedded_json_ends_no_script_and_holds_no_nan() -> None:
+    text = embeddable({"message": "</script>", "share": float("nan"), "time_us": 1 / 3})
+    assert "<" not in text
+    assert json.loads(text) == {"message": "</script>", "share": None, "time_us": 0.333333}
+
+
+def test_every_outcome_that_is_a_failure_has_a_colour_and_white_reads_on_every_version() -> None:
+    assert set(OUTCOMES) == {outcome.value for outcome in Outcome if not outcome.timed}
+    for colour in (*PALETTE, *OUTCOMES.values()):
+        assert contrast(colour, "#ffffff") >= 3, colour
+        assert contrast(colour, "#14171b") >= 3, colour
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours (WCAG 2.2, relative luminance)."""
+    lights = sorted(_luminance(colour) for colour in (one, other))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
