@@ -1,0 +1,104 @@
+"""How good the search is: recorded spaces replayed by ours, by random, by Optuna's TPE and by Kernel Tuner's strategies.
+
+    python benchmarks/search_quality.py SPACE... [--seeds 25] [--processes 2] [--methods 'ours;random'] [--output results/search_quality]
+
+A SPACE is a Kernel Tuner cache file (.json, .json.gz), a database of ours (.sqlite: one space per problem), or a folder of such files.
+Configurations that failed are left out for everyone, because Kernel Tuner's replay hides them too.
+
+The score is that of Willemsen et al., "A methodology for comparing optimization algorithms for auto-tuning" (2024, doi
+10.1016/j.future.2024.05.021), over evaluations: the mean of (random - method) / (random - optimum) over a budget that ends where
+random sampling is expected to have come 95 % of the way from the median to the optimum. 0 is random, 1 the optimum at the first try.
+
+Every run is appended to a file in the work folder as soon as it is done, so an interrupted benchmark goes on where it was. Runs of ours
+are done again when the search has changed.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+
+import search_methods
+import search_report
+import search_spaces
+
+import autotune.search
+
+Task = tuple[str, str, str, int]  # file, space, method, seed
+
+
+def main() -> None:
+    arguments = _arguments()
+    spaces = search_spaces.find(arguments.spaces)
+    methods, absent = search_methods.available(arguments.methods)
+    print("\n".join([f"{len(spaces)} spaces, {len(methods)} methods, {arguments.seeds} seeds", *absent]), flush=True)
+    log = Path(arguments.work) / "runs.jsonl"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    tasks = [(str(space.path), space.name, method, seed) for method in methods for seed in range(arguments.seeds) for space in spaces]
+    if not arguments.report_only:
+        _run([task for task in tasks if _key(task) not in _done(log)], log, arguments.processes)
+    runs = _done(log)
+    search_report.write({task: runs[_key(task)] for task in tasks if _key(task) in runs}, spaces, absent, Path(arguments.output))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("spaces", nargs="+", type=Path)
+    parser.add_argument("--seeds", type=int, default=25)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--methods", default="all", help=f"separated by ';', of: {'; '.join(search_methods.ALL)}")
+    parser.add_argument("--work", default="build/search_quality", help="where runs are kept")
+    parser.add_argument("--output", default="results/search_quality", help="where .md, .json and .png are written")
+    parser.add_argument("--report-only", action="store_true", help="run nothing, report what was run")
+    return parser.parse_args()
+
+
+def _run(tasks: list[Task], log: Path, processes: int) -> None:
+    started = time.monotonic()
+    with log.open("a") as file, ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(_improvements, task): task for task in tasks}
+        for count, future in enumerate(as_completed(running), 1):
+            line = {"key": _key(running[future]), "task": running[future], "improvements": future.result()}
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            if count % 25 == 0 or count == len(tasks):
+                print(f"{count} of {len(tasks)} runs, {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _improvements(task: Task) -> list[tuple[int, float]]:
+    """A run, as (evaluation, best time in microseconds) at each improvement."""
+    path, name, method, seed = task
+    space = next(space for space in search_spaces.load(path) if space.name == name)
+    found: list[tuple[int, float]] = []
+    for evaluation, time_us in enumerate(search_methods.ALL[method](space, seed), 1):
+        if not found or time_us < found[-1][1]:
+            found.append((evaluation, time_us))
+    return found
+
+
+def _key(task: Task) -> str:
+    path, name, method, seed = task
+    own = _own_source() if method.startswith("ours") else ""
+    return "|".join([Path(path).name, name, method, str(seed), own])
+
+
+def _own_source() -> str:
+    folder = Path(autotune.search.__file__).parent
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py")))).hexdigest()[:12]
+
+
+def _done(log: Path) -> dict[str, list[tuple[int, float]]]:
+    if not log.exists():
+        return {}
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+    return {line["key"]: line["improvements"] for line in lines}
+
+
+if __name__ == "__main__":
+    main()
