@@ -95,7 +95,7 @@ def ours(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
 
     softmax(x, out=out)
     assert torch.allclose(out, torch.softmax(x, -1), rtol=1e-5)
-    plan = next(iter(softmax._plans.values()))
+    (plan,) = softmax._plans.all()
     source, target = x.data_ptr(), out.data_ptr()
     return {
         "ours, out given": lambda: softmax(x, out),

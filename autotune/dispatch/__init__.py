@@ -3,12 +3,14 @@
 knowledge    what the databases say         store     where compiled kernels lie
 selection    which configuration, and why   plan      what is launched for a layout
 arrays       every library's arrays         request   what a call asks for
+calls        a call whose layout is known   plans     the plans that were made
 cuda_driver  launches on a GPU              emulator  launches on this CPU
 """
 
 from functools import lru_cache
 from typing import Any
 
+from autotune.dispatch.arrays import Call
 from autotune.dispatch.dispatcher import Dispatcher, Stats
 from autotune.dispatch.explain import explain
 from autotune.dispatch.selection import Candidate, Explanation
@@ -27,18 +29,22 @@ def softmax(x: Any, out: Any = None, stream: Any = None) -> Any:
 
     `Dispatcher.__call__` says what is accepted and what is raised.
     """
-    return default_dispatcher()(x, out, stream)
+    call = _calls.get(type(x)) or _first_call(x)
+    return call(x, out, stream)
+
+
+_calls: dict[type, Call] = {}
+
+
+def _first_call(x: Any) -> Call:
+    call = _calls[type(x)] = default_dispatcher().call_for(x)
+    return call
 
 
 def _traced_softmax(x: Any, out: Any = None, stream: Any = None) -> Any:
-    from autotune.dispatch.torch_traced import into, new
+    from autotune.dispatch.torch_traced import softmax
 
-    if stream is not None:
-        raise TypeError("stream= cannot be compiled; use `with torch.cuda.stream(...)`")
-    if out is None:
-        return new(x)
-    into(x, out)
-    return out
+    return softmax(x, out, stream, 0)
 
 
 # What torch.compile inlines in the place of `softmax`, whose body it could not trace; costs an ordinary call nothing.

@@ -7,10 +7,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.element import ELEMENTS
 from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from autotune.dispatch.calls import SlowPath
+
+Call = Callable[[Any, Any, Any], Any]  # (input, output or None, stream or None) to the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Kind:
     array of the same shape and type, `pointer` is its address, and `stream` the library's current stream for an array of that layout.
     `allocate_on` allocates for use on a stream that is not the current one. `producer` is the stream that may still be writing an array.
     `knows_device` says that `describe` tells GPUs apart. A `synchronous` kind cannot be told on which stream an array gets ready.
+    `shortcut` makes a cheaper call for the layouts that nearly every call has, from the call that takes any.
     """
 
     describe: Callable[[Any], tuple[Any, int]]
@@ -68,6 +74,7 @@ class Kind:
     producer: Callable[[Any], int | None] | None = None
     knows_device: bool = True
     synchronous: bool = False
+    shortcut: "Callable[[Kind, SlowPath, Call], Call] | None" = None
 
 
 def matrix(view: View) -> Matrix:

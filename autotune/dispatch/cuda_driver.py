@@ -41,8 +41,8 @@ class Cuda:
 
     def __init__(self) -> None:
         self.module = driver()
-        # The one call of the hot path goes to the driver directly: half the host time of the binding, which builds an enum and a tuple.
-        self.launch_kernel = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+        # The calls of the hot path go to the driver directly: half the host time of the binding, which builds an enum and a tuple.
+        self.library = ctypes.CDLL("libcuda.so.1")
         self._primaries: dict[int, Any] = {}
         self.device_count = int(self.call("cuDeviceGetCount"))
 

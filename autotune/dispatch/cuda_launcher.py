@@ -2,32 +2,26 @@
 
 import ctypes
 import threading
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from autotune.configuration import Configuration
 from autotune.definition import Bounds, Launch, Version
 from autotune.dispatch import store
 from autotune.dispatch.cuda_driver import Cuda
+from autotune.dispatch.cuda_launch import as_argument, frame, launch_call
+from autotune.dispatch.cuda_workspace import Workspaces
 from autotune.dispatch.plan import Function, LaunchCall
 from autotune.dispatch.store import StoredInstance
 from autotune.errors import AutotuneError, KernelError
 from autotune.problem import Problem
 
-# Words of 8 bytes in a frame: CUlaunchConfig (cuda.h), the seven arguments of every kernel, the pointers to them, two attributes.
-_STREAM, _ARGUMENTS, _POINTERS, _ATTRIBUTES, _WORDS = 4, 7, 14, 21, 39
-_OUTPUT, _INPUT, _WORKSPACE = _ARGUMENTS, _ARGUMENTS + 1, _ARGUMENTS + 6
-_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-_ATTRIBUTE_WORDS = 9  # sizeof(CUlaunchAttribute) is 72
 _INVALID_CONTEXT = 201
 _CAPTURE_IMPLICIT = 906
 _COOPERATIVE_LAUNCH_TOO_LARGE = 720
 _PORTABLE_CLUSTER = 8  # more blocks per cluster than every GPU with clusters has; CUDA C++ Programming Guide, "Thread Block Clusters"
 _DEFAULT_SHARED_BYTES = 48 << 10
-_PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD; 0 and 1 are the legacy stream
-
-Frame = tuple[Any, ctypes.c_void_p, ctypes.c_void_p]
 
 
 class CudaLauncher:
@@ -39,7 +33,7 @@ class CudaLauncher:
         self.cuda = cuda
         self.ordinal = ordinal
         self.device = cuda.device(ordinal)
-        self._workspaces: dict[object, tuple[int, int]] = {}
+        self.workspaces = Workspaces(cuda, ordinal)
         self.lock = threading.Lock()
 
     def load(self, version: Version, configuration: Configuration, dtype: str, stored: StoredInstance | None, bounds: Bounds) -> Function:
@@ -63,28 +57,8 @@ class CudaLauncher:
         self.cuda.call("cuStreamSynchronize", self.cuda.module.CUstream(stream))
 
     def workspace(self, stream: int, size_bytes: int) -> int:
-        """The address of this stream's workspace of at least `size_bytes`, zeroed when it is made.
-
-        Raises KernelError when it would have to be made while the stream is being captured.
-        """
-        # The default streams have one handle in all contexts, and the per-thread one in all threads too.
-        key = stream if stream > _PER_THREAD_STREAM else (stream, threading.get_ident(), int(self.cuda.call("cuCtxGetCurrent")))
-        address, present_bytes = self._workspaces.get(key, (0, 0))
-        if present_bytes >= size_bytes:
-            return address
-        with self.lock:
-            address, present_bytes = self._workspaces.get(key, (0, 0))
-            if present_bytes >= size_bytes:
-                return address
-            if self.capturing(stream):
-                raise KernelError("no workspace was made for the stream being captured; call warm(shapes, stream=…) before the capture")
-            with self.cuda.on(self.ordinal):
-                made = int(self.cuda.call("cuMemAlloc", size_bytes))
-                handle = self.cuda.module.CUstream(stream)
-                self.cuda.call("cuMemsetD8Async", self.cuda.module.CUdeviceptr(made), 0, size_bytes, handle)
-            # The smaller one is not freed: a captured graph may still refer to it.
-            self._workspaces[key] = (made, size_bytes)
-            return made
+        """The address of this stream's workspace of at least `size_bytes`, zeroed when it is made."""
+        return self.workspaces.address(stream, size_bytes)
 
     def recover(self, code: int, source: int) -> None:
         """Make the context of an array current where this thread has none. Raises KernelError for any other `code`."""
@@ -107,7 +81,7 @@ class CudaFunction:
         self._launcher = launcher
         self._kernel = kernel
         self._bounds = bounds
-        self._handle = ctypes.c_void_p(int(kernel))
+        self._handle = as_argument(int(kernel))
         self._shared_bytes = _DEFAULT_SHARED_BYTES - int(self._attribute("SHARED_SIZE_BYTES"))  # the dynamic ones that need no asking
         if bounds.cluster > _PORTABLE_CLUSTER:
             self._allow("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
@@ -117,8 +91,12 @@ class CudaFunction:
             if launch.shared_bytes > self._shared_bytes:
                 self._allow("MAX_DYNAMIC_SHARED_SIZE_BYTES", launch.shared_bytes)
                 self._shared_bytes = launch.shared_bytes
-        call = _launch_call(self._launcher, self._handle, lambda: _frame(problem, launch, self._bounds.threads), launch.workspace_bytes)
-        return call if self._launcher.cuda.device_count == 1 else _on_its_device(call, self._launcher)
+        launcher, threads = self._launcher, self._bounds.threads
+        workspace_of = partial(launcher.workspace, size_bytes=launch.workspace_bytes) if launch.workspace_bytes else None
+        call = launch_call(
+            launcher.cuda.library.cuLaunchKernelEx, self._handle, lambda: frame(problem, launch, threads), workspace_of, launcher.recover
+        )
+        return call if launcher.cuda.device_count == 1 else _on_its_device(call, launcher)
 
     def _attribute(self, name: str) -> Any:
         attribute = getattr(self._launcher.cuda.module.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
@@ -132,54 +110,16 @@ class CudaFunction:
         return self._launcher.cuda.call("cuDeviceGet", self._launcher.ordinal)
 
 
-def _frame(problem: Problem, launch: Launch, threads: int) -> Frame:
-    """A launch's configuration, arguments and the pointers between them in one piece of memory, with the addresses of its two ends."""
-    words = (ctypes.c_uint64 * _WORDS)()
-    base = ctypes.addressof(words)
-    words[0], words[1], words[2], words[3] = launch.blocks | 1 << 32, 1 | threads << 32, 1 | 1 << 32, launch.shared_bytes
-    if launch.cooperative:
-        words[5], words[6] = base + 8 * _ATTRIBUTES, 1
-        words[_ATTRIBUTES], words[_ATTRIBUTES + 1] = _COOPERATIVE, 1
-    words[_ARGUMENTS + 2], words[_ARGUMENTS + 3] = problem.rows, problem.cols
-    words[_ARGUMENTS + 4], words[_ARGUMENTS + 5] = problem.output_stride, problem.input_stride
-    for place in range(7):
-        words[_POINTERS + place] = base + 8 * (_ARGUMENTS + place)
-    # A memoryview is set faster than the array, which it keeps alive.
-    return memoryview(words).cast("B").cast("Q"), ctypes.c_void_p(base), ctypes.c_void_p(base + 8 * _POINTERS)
-
-
-def _launch_call(launcher: CudaLauncher, function: ctypes.c_void_p, new_frame: Callable[[], Frame], workspace_bytes: int) -> LaunchCall:
-    """The hot call. A frame is taken from a pool for its duration: list.pop is atomic, so threads never write the same one."""
-    frames = [new_frame()]
-    launch_kernel, take, give = launcher.cuda.launch_kernel, frames.pop, frames.append
-
-    def call(output: int, source: int, stream: int) -> None:
-        try:
-            frame = take()
-        except IndexError:
-            frame = new_frame()
-        words, configuration, arguments = frame
-        words[_STREAM] = stream
-        words[_OUTPUT] = output
-        words[_INPUT] = source
-        if workspace_bytes:
-            words[_WORKSPACE] = launcher.workspace(stream, workspace_bytes)
-        code = launch_kernel(configuration, function, arguments, None)
-        if code:
-            launcher.recover(code, source)
-            code = launch_kernel(configuration, function, arguments, None)
-            if code:
-                launcher.recover(code, source)
-        give(frame)
-
-    return call
-
-
 def _on_its_device(call: LaunchCall, launcher: CudaLauncher) -> LaunchCall:
     """Where there are several GPUs, a launch first sees to it that its own is current."""
+    current_device, ordinal = launcher.cuda.library.cuCtxGetDevice, launcher.ordinal
 
     def placed(output: int, source: int, stream: int) -> None:
-        with launcher.cuda.on(launcher.ordinal):
+        current = ctypes.c_int()
+        if current_device(ctypes.byref(current)) == 0 and current.value == ordinal:
+            call(output, source, stream)
+            return
+        with launcher.cuda.on(ordinal):
             call(output, source, stream)
 
     return placed

@@ -1,24 +1,27 @@
 """The dispatcher: from arrays to a launch of the best kernel known for them.
 
-What a call does when its layout has been seen before: two look-ups, one launch. No file, lock, compiler, wait or allocation (but the
-result's) is on that path. A new layout takes the other one, once: it is checked, decided and planned, and the plan is kept.
+A call whose layout has been seen before takes the short path of `calls`. A new layout takes the long one, once: it is checked, decided
+and planned here, and the plan is kept.
 """
 
 import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from autotune.catalogue import load
 from autotune.configuration import Configuration
 from autotune.device import EMULATOR, Device
-from autotune.dispatch.arrays import HandOver, Kind, View, kind_of, stream_handle, telling_gpus_apart
+from autotune.dispatch.arrays import Call, Kind, View, kind_of, stream_handle, telling_gpus_apart
+from autotune.dispatch.calls import SlowPath, call_of
 from autotune.dispatch.plan import LaunchCall, Launcher, NotLoaded, Plan, Planner, nothing
-from autotune.dispatch.request import check_interleaved, posed
+from autotune.dispatch.plans import Plans, Table
+from autotune.dispatch.request import posed
 from autotune.dispatch.selection import Explanation
 from autotune.dispatch.store import layers
 from autotune.errors import KernelError, UsageError
@@ -27,8 +30,9 @@ from autotune.problem import Problem
 if TYPE_CHECKING:
     from autotune.dispatch.cuda_driver import Cuda
 
-# Enough for any model's shapes. Beyond it all plans are dropped, so that a stream of ever new shapes does not eat the memory.
-MOST_PLANS = 4096
+# Those that are alive, by number: how a compiled graph, which holds numbers and tensors, names one.
+DISPATCHERS: "WeakValueDictionary[int, Dispatcher]" = WeakValueDictionary()
+_numbers = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +77,13 @@ class Dispatcher:
         self._cuda = None if self._emulated else _start_cuda()
         self._planners: dict[int, Planner] = {}
         self._kinds: dict[type, Kind] = {}
-        self._plans: dict[Any, Plan] = {}
+        self._calls: dict[type, Call] = {}
+        self._plans = Plans()
         self._lock = threading.Lock()
-        self._flights: dict[Any, threading.Lock] = {}
-        self._retired: dict[str, int] = {}
-        self._misses = 0
         self._frozen = False
         self._process = os.getpid()
-        _dispatchers.add(self)
+        self.number = next(_numbers)
+        DISPATCHERS[self.number] = self
 
     def __call__(self, x: Any, out: Any = None, stream: Any = None) -> Any:
         """The operation over the last axis of `x`, written to `out` where it is given; the result has the type of `x`.
@@ -89,30 +92,14 @@ class Dispatcher:
         The work is queued on `stream`, on the current stream of torch or CuPy for their arrays, else on the legacy default stream.
         Raises UsageError for an array that cannot be taken as it is, KernelError when a launch fails.
         """
-        kind = self._kinds.get(type(x)) or self._kind(x)
-        try:
-            layout, source = kind.describe(x)
-            if out is not None:
-                other = self._kinds.get(type(out)) or self._kind(out)
-                out_layout, target = other.describe(out)
-        except HandOver:
-            return self._hand_over(x, out, stream)
-        handle = kind.stream(layout) if stream is None else self._foreign_stream(kind, layout, stream)
-        if out is None:
-            result = kind.allocate(x) if stream is None or kind.allocate_on is None else kind.allocate_on(x, handle)
-            target = kind.pointer(result)
-            key: Any = (kind, layout, source & 15, target & 15)
-            plan = self._plans.get(key) or self._plan(key, kind, x, kind, result, handle)
-        else:
-            result = out
-            key = (kind, layout, source & 15, target & 15, other, out_layout, source == target)
-            plan = self._plans.get(key) or self._plan(key, kind, x, other, out, handle)
-            distance = target - source
-            if distance and -plan.output_bytes < distance < plan.input_bytes:
-                check_interleaved(plan.problem, distance)
-        plan.launch(target, source, handle)
-        plan.hits += 1
-        return result
+        call = self._calls.get(type(x)) or self.call_for(x)
+        return call(x, out, stream)
+
+    def call_for(self, x: Any) -> Call:
+        """The function `(x, out, stream) -> result` behind calls with arrays of this type."""
+        slow = SlowPath(self._plans.table, self._plan, self._kind, self._hand_over, self._foreign_stream, self._emulated)
+        call = self._calls[type(x)] = call_of(type(x), self._kind(x), slow)
+        return call
 
     def warm(self, shapes: Iterable[tuple[int, ...]], dtypes: Iterable[str] = (), *, stream: Any = None) -> None:
         """Load what packed arrays of these shapes need on the current device, so that a capture or a first call finds it in place.
@@ -142,15 +129,12 @@ class Dispatcher:
         planners = {ordinal: Planner(self.operation, planner.launcher, found) for ordinal, planner in self._planners.items()}
         with self._lock:
             self._layers, self._planners, self._frozen = found, planners, False
-            self._drop_plans()
+        self._plans.drop()
 
     def stats(self) -> Stats:
         """What was done so far. Counts are taken without a lock and may lack a call or two where threads race."""
-        with self._lock:
-            hits = dict(self._retired)
-            for plan in list(self._plans.values()):
-                hits[plan.tier] = hits.get(plan.tier, 0) + plan.hits
-            return Stats(hits, self._misses, sum(planner.loads for planner in self._planners.values()), len(self._plans))
+        plans = self._plans
+        return Stats(plans.hits(), plans.made, sum(planner.loads for planner in self._planners.values()), len(plans.all()))
 
     def note_misses(self) -> int:
         """Log the sizes that had no answer of their own since the last time, for `autotune sweep --from-misses`; returns how many.
@@ -160,7 +144,7 @@ class Dispatcher:
         from autotune.database import Database, default_path
 
         noted: dict[Device, list[tuple[Problem, str, Configuration | None, int]]] = {}
-        for plan in list(self._plans.values()):
+        for plan in self._plans.all():
             count = plan.hits - plan.noted
             if plan.missed and count:
                 plan.noted += count
@@ -181,10 +165,12 @@ class Dispatcher:
         return torch_operator.call(self, x, out, stream)
 
     def _kind(self, array: Any) -> Kind:
-        kind = kind_of(array)
-        if self._cuda is not None and self._cuda.device_count > 1 and not kind.knows_device:
-            kind = telling_gpus_apart(kind, self._cuda.ordinal_of)
-        self._kinds[type(array)] = kind
+        kind = self._kinds.get(type(array))
+        if kind is None:
+            kind = kind_of(array)
+            if self._cuda is not None and self._cuda.device_count > 1 and not kind.knows_device:
+                kind = telling_gpus_apart(kind, self._cuda.ordinal_of)
+            self._kinds[type(array)] = kind
         return kind
 
     def _foreign_stream(self, kind: Kind, layout: Any, stream: Any) -> int:
@@ -194,20 +180,10 @@ class Dispatcher:
             self._cuda.follow(handle, producer)
         return handle
 
-    def _plan(self, key: Any, kind: Kind, x: Any, other: Kind, out: Any, stream: int) -> Plan:
-        """The plan of a layout that has none yet; threads that want the same one wait for the first of them."""
+    def _plan(self, table: Table, key: Any, kind: Kind, x: Any, other: Kind, out: Any, stream: int) -> Plan:
         if os.getpid() != self._process and self._cuda is not None:
             raise KernelError("this process was forked after the GPU was in use, which CUDA does not survive; start it with 'spawn'")
-        try:
-            with self._flights.setdefault(key, threading.Lock()):
-                plan = self._plans.get(key)
-                if plan is None:
-                    plan, keep = self._decide(kind, kind.view(x), other.view(out), stream)
-                    if keep:
-                        self._keep(key, plan)
-        finally:
-            self._flights.pop(key, None)
-        return plan
+        return self._plans.get(table, key, lambda: self._decide(kind, kind.view(x), other.view(out), stream))
 
     def _decide(self, kind: Kind, x: View, out: View, stream: int) -> tuple[Plan, bool]:
         problem, source, target = posed(self.operation.name, self._dtypes, x, out, host=self._emulated)
@@ -229,7 +205,7 @@ class Dispatcher:
             launch = _then_wait(launch, planner.launcher)
         # What a capture had to make do with is no answer for later calls.
         chosen = (planner.launcher.device, problem, candidate.tier, candidate.configuration)
-        return Plan(*chosen, launch, source.extent_bytes, target.extent_bytes), not capturing
+        return Plan(*chosen, launch, -target.extent_bytes, source.extent_bytes), not capturing
 
     def _ordinal(self, view: View | None) -> int:
         """The GPU that an array is on; the current one for an array that does not say."""
@@ -259,19 +235,6 @@ class Dispatcher:
 
         return CudaLauncher(self._cuda, ordinal)
 
-    def _keep(self, key: Any, plan: Plan) -> None:
-        with self._lock:
-            self._misses += 1
-            if len(self._plans) >= MOST_PLANS:
-                self._drop_plans()
-            # Readers take no lock: setting one key of a dict is atomic, and a whole table is only ever replaced.
-            self._plans[key] = plan
-
-    def _drop_plans(self) -> None:
-        for plan in list(self._plans.values()):
-            self._retired[plan.tier] = self._retired.get(plan.tier, 0) + plan.hits
-        self._plans = {}
-
 
 def _start_cuda() -> "Cuda":
     from autotune.dispatch.cuda_driver import Cuda
@@ -287,12 +250,22 @@ def _then_wait(launch: LaunchCall, launcher: Launcher) -> LaunchCall:
     return call
 
 
-_dispatchers: "WeakSet[Dispatcher]" = WeakSet()
+def _traced_call(self: Dispatcher, x: Any, out: Any = None, stream: Any = None) -> Any:
+    from autotune.dispatch.torch_traced import softmax
+
+    if self.operation.name != "softmax":
+        raise TypeError(f"torch knows no gradient of {self.operation.name}; call it outside torch.compile")
+    return softmax(x, out, stream, self.number)
 
 
-def _forget_all_plans() -> None:
-    for dispatcher in _dispatchers:
-        dispatcher._plans, dispatcher._flights, dispatcher._lock = {}, {}, threading.Lock()
+# What torch.compile inlines in the place of a call, whose body it could not trace; costs an ordinary call nothing.
+Dispatcher.__call__._torchdynamo_inline = _traced_call  # type: ignore[attr-defined]
 
 
-os.register_at_fork(after_in_child=_forget_all_plans)
+def _forget_threads() -> None:
+    for dispatcher in list(DISPATCHERS.values()):
+        dispatcher._lock = threading.Lock()
+        dispatcher._plans.forget_threads()
+
+
+os.register_at_fork(after_in_child=_forget_threads)

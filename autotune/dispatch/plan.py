@@ -56,7 +56,7 @@ class Launcher(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """What runs one layout. `input_bytes` and `output_bytes` are the extents of both matrices, to tell whether they overlap.
+    """What runs one layout. An output that starts more than `before` and less than `after` bytes from the input overlaps its range.
 
     `hits` counts calls without a lock, so that threads that race may lose one; `noted` of them are in a database's log of misses.
     """
@@ -66,8 +66,8 @@ class Plan:
     tier: str
     configuration: Configuration | None
     launch: LaunchCall
-    input_bytes: int
-    output_bytes: int
+    before: int
+    after: int
     hits: int = 0
     noted: int = 0
 

@@ -1,71 +1,56 @@
-"""The operation as torch sees it: `torch.ops.autotune.<operation>`, with a shape rule and a gradient.
+"""The operation as torch sees it: `torch.ops.autotune.softmax`, with a shape rule and a gradient.
 
 Gradients, `torch.compile` and tensors that are no real ones take this way; an ordinary call does not, for torch's dispatcher costs more
-than the launch.
+than the launch. A graph holds numbers and tensors, so a dispatcher of one's own goes in as its number; 0 is that of `autotune.softmax`.
 """
 
 from typing import Any
 
 import torch
 
+from autotune.dispatch import default_dispatcher
+from autotune.dispatch.dispatcher import DISPATCHERS
 from autotune.errors import UsageError
 
 
-class Operator:
-    """A dispatcher registered with torch, under the operation's name and `suffix`."""
-
-    def __init__(self, dispatcher: Any, suffix: str = "") -> None:
-        name = f"{dispatcher.operation.name}{suffix}"
-        # Registrations live as long as the library object does.
-        self._library = torch.library.Library("autotune", "FRAGMENT")
-        self._library.define(f"{name}(Tensor x) -> Tensor")
-        self._library.define(f"{name}_out(Tensor x, Tensor(a!) out) -> ()")
-
-        def run(x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = dispatcher(x.detach())
-            return result
-
-        def run_out(x: torch.Tensor, out: torch.Tensor) -> None:
-            dispatcher(x.detach(), out.detach())
-
-        # The lower-level registration: torch.library.custom_op wraps each call in checks that cost as much as the launch.
-        self._library.impl(name, run, "CompositeExplicitAutograd")
-        self._library.impl(f"{name}_out", run_out, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"autotune::{name}", _like, lib=self._library)
-        torch.library.register_fake(f"autotune::{name}_out", lambda x, out: None, lib=self._library)
-        torch.library.register_autograd(f"autotune::{name}", _backward, setup_context=_keep, lib=self._library)
-        self.new = getattr(torch.ops.autotune, name).default
-        self.into = getattr(torch.ops.autotune, f"{name}_out").default
-
-
-_operators: dict[int, Operator] = {}
-
-
-def call(dispatcher: Any, x: Any, out: Any, stream: Any) -> Any:
-    """Run `dispatcher` on `x` through torch's dispatcher. Raises UsageError for a `stream`, and for `out` with a gradient."""
-    if not isinstance(x, torch.Tensor):
-        raise UsageError(f"out is a tensor that requires a gradient and the input a {type(x).__name__}; call within torch.no_grad()")
-    registered = operator(dispatcher)
-    if stream is not None:
-        raise UsageError("stream= cannot be combined with a gradient or a traced tensor; use `with torch.cuda.stream(...)`")
-    if out is None:
-        return registered.new(x)
-    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
-        raise UsageError("out= cannot be combined with a gradient; leave it out, or call within torch.no_grad()")
-    registered.into(x, out)
-    return out
-
-
-def operator(dispatcher: Any) -> Operator:
-    """The operator of a dispatcher, registered when it is first asked for."""
-    found = _operators.get(id(dispatcher))
+def _dispatcher(number: int) -> Any:
+    if number == 0:
+        return default_dispatcher()
+    found = DISPATCHERS.get(number)
     if found is None:
-        suffix = f"_{len(_operators)}" if _operators else ""
-        found = _operators[id(dispatcher)] = Operator(dispatcher, suffix)
+        raise UsageError(f"dispatcher {number} of this graph is gone; keep the Dispatcher for as long as what was compiled with it")
     return found
 
 
-def _like(x: torch.Tensor) -> torch.Tensor:
+def _run(x: torch.Tensor, dispatcher: int = 0) -> torch.Tensor:
+    result: torch.Tensor = _dispatcher(dispatcher)(x.detach())
+    return result
+
+
+def _run_into(x: torch.Tensor, out: torch.Tensor, dispatcher: int = 0) -> None:
+    _dispatcher(dispatcher)(x.detach(), out.detach())
+
+
+def call(dispatcher: Any, x: Any, out: Any, stream: Any) -> Any:
+    """Run `dispatcher` on `x` through torch's dispatcher.
+
+    Raises UsageError for a `stream`, for `out` with a gradient, and for an operation whose gradient is not known.
+    """
+    if not isinstance(x, torch.Tensor):
+        raise UsageError(f"out is a tensor that requires a gradient and the input a {type(x).__name__}; call within torch.no_grad()")
+    if dispatcher.operation.name != "softmax":
+        raise UsageError(f"torch knows no gradient of {dispatcher.operation.name}; call within torch.no_grad() and outside torch.compile")
+    if stream is not None:
+        raise UsageError("stream= cannot be combined with a gradient or a traced tensor; use `with torch.cuda.stream(...)`")
+    if out is not None and torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
+        raise UsageError("out= cannot be combined with a gradient; leave it out, or call within torch.no_grad()")
+    if out is None:
+        return new(x, dispatcher.number)
+    into(x, out, dispatcher.number)
+    return out
+
+
+def _like(x: torch.Tensor, dispatcher: int = 0) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
@@ -73,8 +58,22 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(output)
 
 
-def _backward(ctx: Any, gradient: Any) -> Any:
+def _backward(ctx: Any, gradient: Any) -> tuple[Any, None]:
     """The gradient of softmax: y * (g - sum(g * y)) over the last axis."""
     (y,) = ctx.saved_tensors
     weighted = gradient * y
-    return weighted - y * weighted.sum(-1, keepdim=True)
+    return weighted - y * weighted.sum(-1, keepdim=True), None
+
+
+# The lower-level registration: torch.library.custom_op wraps each call in checks that cost as much as the launch. It lives as long as
+# the library object does.
+_library = torch.library.Library("autotune", "FRAGMENT")
+_library.define("softmax(Tensor x, int dispatcher=0) -> Tensor")
+_library.define("softmax_out(Tensor x, Tensor(a!) out, int dispatcher=0) -> ()")
+_library.impl("softmax", _run, "CompositeExplicitAutograd")
+_library.impl("softmax_out", _run_into, "CompositeExplicitAutograd")
+torch.library.register_fake("autotune::softmax", _like, lib=_library)
+torch.library.register_fake("autotune::softmax_out", lambda x, out, dispatcher=0: None, lib=_library)
+torch.library.register_autograd("autotune::softmax", _backward, setup_context=_keep, lib=_library)
+new = torch.ops.autotune.softmax.default
+into = torch.ops.autotune.softmax_out.default

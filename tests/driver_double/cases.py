@@ -25,6 +25,7 @@ class Last(ctypes.Structure):
         *((name, ctypes.c_uint) for name in ("launches", "loads", "allocations", "contexts_pushed", "events")),
         *((name, ctypes.c_uint) for name in ("blocks", "threads", "shared_bytes", "cooperative")),
         ("stream", ctypes.c_uint64),
+        ("workspace", ctypes.c_uint64),
         ("device", ctypes.c_int),
         ("symbol", ctypes.c_char * 200),
     )

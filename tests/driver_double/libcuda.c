@@ -24,12 +24,13 @@ typedef struct { char symbol[200]; int most_shared_bytes; } Kernel;
 struct {
     unsigned launches, loads, allocations, contexts_pushed, events;
     unsigned blocks, threads, shared_bytes, cooperative;
-    uint64_t stream;
+    uint64_t stream, workspace;
     int device;
     char symbol[200];
 } double_last;
 
 static __thread uint64_t current;  // a context is its device's ordinal + 100
+static __thread int capture_mode;  // 2 is relaxed: this thread may do what captures forbid
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int device_count(void) {
@@ -129,6 +130,7 @@ int cuLaunchKernelEx(const Configuration* configuration, Kernel* kernel, void** 
     double_last.threads = configuration->block[0];
     double_last.shared_bytes = configuration->shared_bytes;
     double_last.stream = configuration->stream;
+    double_last.workspace = *(uint64_t*)arguments[6];
     double_last.device = (int)current - 100;
     double_last.cooperative = configuration->attribute_count == 1 && *(const unsigned*)configuration->attributes == 2;
     strncpy(double_last.symbol, kernel->symbol, 199);
@@ -140,19 +142,38 @@ int cuLaunchKernel(Kernel* kernel, unsigned gx, unsigned gy, unsigned gz, unsign
     return SUCCESS;
 }
 
+static int forbidden(void) { return capturing() && capture_mode != 2; }
+
 int cuStreamIsCapturing(uint64_t stream, int* status) { *status = capturing() && stream == CAPTURING_STREAM; return SUCCESS; }
-int cuStreamSynchronize(uint64_t stream) { return capturing() ? CAPTURE_UNSUPPORTED : SUCCESS; }
+int cuStreamGetCaptureInfo_v2(uint64_t stream, int* status, uint64_t* id, void** graph, void** dependencies, size_t* count) {
+    cuStreamIsCapturing(stream, status);
+    if (*status) *id = atoi(getenv("DOUBLE_CAPTURING"));
+    return SUCCESS;
+}
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+    int before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return SUCCESS;
+}
+int cuStreamCreate(uint64_t* stream, unsigned flags) { *stream = 1234; return flags == 1 ? SUCCESS : INVALID_VALUE; }
+int cuStreamDestroy_v2(uint64_t stream) { return SUCCESS; }
+int cuStreamSynchronize(uint64_t stream) { return forbidden() || (capturing() && stream == CAPTURING_STREAM) ? CAPTURE_UNSUPPORTED : SUCCESS; }
 int cuEventCreate(uint64_t* event, unsigned flags) { *event = 5; return flags == 2 ? SUCCESS : INVALID_VALUE; }
 int cuEventRecord(uint64_t event, uint64_t stream) { double_last.events++; return SUCCESS; }
 int cuStreamWaitEvent(uint64_t stream, uint64_t event, unsigned flags) { double_last.events++; return SUCCESS; }
 int cuEventDestroy_v2(uint64_t event) { return SUCCESS; }
 int cuMemAlloc_v2(uint64_t* pointer, size_t bytes) {
-    if (capturing()) return CAPTURE_UNSUPPORTED;
+    if (forbidden()) return CAPTURE_UNSUPPORTED;
     double_last.allocations++;
     *pointer = (uint64_t)malloc(bytes);
     return SUCCESS;
 }
-int cuMemsetD8Async(uint64_t pointer, unsigned char value, size_t bytes, uint64_t stream) { memset((void*)pointer, value, bytes); return SUCCESS; }
+int cuMemsetD8Async(uint64_t pointer, unsigned char value, size_t bytes, uint64_t stream) {
+    if (capturing() && stream == CAPTURING_STREAM) return CAPTURE_UNSUPPORTED;  // it would become part of the graph
+    memset((void*)pointer, value, bytes);
+    return SUCCESS;
+}
 int cuGetErrorName(int code, const char** name) { *name = code == NOT_FOUND ? "CUDA_ERROR_NOT_FOUND" : "CUDA_ERROR_OTHER"; return SUCCESS; }
 int cuGetErrorString(int code, const char** text) { *text = "as the double of the driver says"; return SUCCESS; }
 

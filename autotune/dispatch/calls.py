@@ -1,0 +1,65 @@
+"""What a call does when its layout has been seen before: both arrays are described, the plan is looked up and launched.
+
+No file, lock, compiler, wait or allocation (but the result's) is on that path. Each type of array gets a function of its own, in which all
+that does not change from call to call is a local name: at this scale attributes and calls in between are what costs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.dispatch.arrays import Call, HandOver, Kind
+from autotune.dispatch.plan import Plan
+from autotune.dispatch.plans import Table
+from autotune.dispatch.request import check_interleaved
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPath:
+    """Where a call turns when its layout is new, or when it is not for it to answer.
+
+    `plan` makes the plan under a key of a table for (kind, input, kind, output, stream). `kind` is that of an array's type. `hand_over`
+    answers through torch's own dispatcher. `foreign` is the handle of a stream that the caller named, after what the input waits for.
+    """
+
+    table: Callable[[], Table]
+    plan: Callable[[Table, Any, Kind, Any, Kind, Any, int], Plan]
+    kind: Callable[[Any], Kind]
+    hand_over: Call
+    foreign: Callable[[Kind, Any, Any], int]
+    host: bool
+
+
+def call_of(own: type, kind: Kind, slow: SlowPath) -> Call:
+    """The function `(x, out, stream) -> result` for inputs of type `own`."""
+    call = _any_layout(own, kind, slow)
+    return call if kind.shortcut is None else kind.shortcut(kind, slow, call)
+
+
+def _any_layout(own: type, kind: Kind, slow: SlowPath) -> Call:
+    table, describe, allocate, pointer, current = slow.table(), kind.describe, kind.allocate, kind.pointer, kind.stream
+
+    def call(x: Any, out: Any, stream: Any) -> Any:
+        try:
+            layout, source = describe(x)
+            if out is not None:
+                other = kind if type(out) is own else slow.kind(out)
+                out_layout, target = other.describe(out)
+        except HandOver:
+            return slow.hand_over(x, out, stream)
+        handle = current(layout) if stream is None else slow.foreign(kind, layout, stream)
+        if out is None:
+            other = kind
+            out = allocate(x) if stream is None or kind.allocate_on is None else kind.allocate_on(x, handle)
+            target = pointer(out)
+            key: Any = (layout, source & 15, target & 15)
+        else:
+            key = (layout, source & 15, target & 15, out_layout, source == target, other)
+        plan = table.get(key) or slow.plan(table, key, kind, x, other, out, handle)
+        if plan.before < target - source < plan.after and target != source:
+            check_interleaved(plan.problem, target - source)
+        plan.launch(target, source, handle)
+        plan.hits += 1
+        return out
+
+    return call

@@ -1,0 +1,72 @@
+"""The hot call: a kernel's launch with everything prepared but three words."""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from autotune.definition import Launch
+from autotune.dispatch.plan import LaunchCall
+from autotune.problem import Problem
+
+# Words of 8 bytes in a frame: CUlaunchConfig (cuda.h), the seven arguments of every kernel, the pointers to them, one attribute.
+_STREAM, _ARGUMENTS, _POINTERS, _ATTRIBUTE, _WORDS = 4, 7, 14, 21, 30
+_OUTPUT, _INPUT, _WORKSPACE = _ARGUMENTS, _ARGUMENTS + 1, _ARGUMENTS + 6
+_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+
+# The words for stream, output, input and workspace; what ctypes passes for the configuration and for the pointers to the arguments.
+Frame = tuple[ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, Any, Any]
+
+
+def frame(problem: Problem, launch: Launch, threads: int) -> Frame:
+    """A launch's configuration, arguments and the pointers between them in one piece of memory."""
+    words = (ctypes.c_uint64 * _WORDS)()
+    base = ctypes.addressof(words)
+    words[0], words[1], words[2], words[3] = launch.blocks | 1 << 32, 1 | threads << 32, 1 | 1 << 32, launch.shared_bytes
+    if launch.cooperative:
+        words[5], words[6] = base + 8 * _ATTRIBUTE, 1
+        words[_ATTRIBUTE], words[_ATTRIBUTE + 1] = _COOPERATIVE, 1
+    words[_ARGUMENTS + 2 : _ARGUMENTS + 6] = [problem.rows, problem.cols, problem.output_stride, problem.input_stride]
+    words[_POINTERS : _POINTERS + 7] = [base + 8 * (_ARGUMENTS + place) for place in range(7)]
+    # Single words are set faster than those of an array, and arguments that are converted already are passed faster. Words keep the memory.
+    stream, output, source, workspace = [ctypes.c_uint64.from_buffer(words, 8 * place) for place in (_STREAM, _OUTPUT, _INPUT, _WORKSPACE)]
+    return stream, output, source, workspace, as_argument(base), as_argument(base + 8 * _POINTERS)
+
+
+def as_argument(address: int) -> Any:
+    """An address as ctypes passes it, converted once instead of at every call."""
+    return ctypes.c_void_p.from_param(address)
+
+
+def launch_call(
+    launch_kernel: Callable[..., int],
+    function: Any,
+    new_frame: Callable[[], Frame],
+    workspace_of: Callable[[int], int] | None,
+    recover: Callable[[int, int], None],
+) -> LaunchCall:
+    """The launch of `function`. `workspace_of` is asked with the stream where the kernel needs memory of its own.
+
+    `recover` is told the driver's error and the input's address; when it returns, the launch is tried once more.
+    """
+    # A frame is taken from a pool for the duration of a call: list.pop is atomic, so threads never write the same one.
+    frames = [new_frame()]
+    take, give = frames.pop, frames.append
+
+    def call(output: int, source: int, stream: int) -> None:
+        try:
+            taken = take()
+        except IndexError:
+            taken = new_frame()
+        stream_word, output_word, input_word, workspace_word, configuration, arguments = taken
+        stream_word.value, output_word.value, input_word.value = stream, output, source
+        if workspace_of is not None:
+            workspace_word.value = workspace_of(stream)
+        code = launch_kernel(configuration, function, arguments, None)
+        if code:
+            recover(code, source)
+            code = launch_kernel(configuration, function, arguments, None)
+            if code:
+                recover(code, source)
+        give(taken)
+
+    return call
