@@ -12,8 +12,9 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from search_spaces import RecordedSpace, load
@@ -60,7 +61,7 @@ def tpe(space: RecordedSpace, seed: int) -> list[float]:
     measured: dict[tuple[Value, ...], float] = {}
     for _ in range(FUTILE_ASKS * space.evaluations):
         trial = study.ask()
-        asked = tuple(trial.suggest_categorical(name, values[name]) for name in names)
+        asked: tuple[Any, ...] = tuple(trial.suggest_categorical(name, values[name]) for name in names)
         if asked in times:
             study.tell(trial, times[asked])
             measured[asked] = times[asked]
@@ -92,7 +93,7 @@ ALL: dict[str, Callable[[RecordedSpace, int], list[float]]] = {
     "ours, neighbours known": ours_with_neighbours,
     "random": uniform,
     "tpe": tpe,
-    **{KERNEL_TUNER + name: (lambda space, seed, name=name: kernel_tuner(space, seed, name)) for name in STRATEGIES},
+    **{KERNEL_TUNER + name: partial(kernel_tuner, strategy=name) for name in STRATEGIES},
 }
 
 

@@ -40,7 +40,8 @@ def softmax_like(configuration: Configuration) -> float | None:
     if block * vector * unroll > 16384:
         return None
     busy = 1 + 0.15 * abs(math.log2(block * vector / 1024)) ** 1.5
-    return 34.0 * busy * (1 + 0.3 / vector) * (1 + 0.04 * abs(unroll - 2)) * (1.3 if configuration["cache"] == "none" else 1.0)
+    time_us: float = 34.0 * busy * (1 + 0.3 / vector) * (1 + 0.04 * abs(unroll - 2)) * (1.3 if configuration["cache"] == "none" else 1.0)
+    return time_us
 
 
 def softmax_space() -> list[Configuration]:
