@@ -61,6 +61,7 @@ def _load(folder: Path) -> Operation:
         reference_template=_template(folder, reference) if reference else None,
         safe=Configuration.of(version, **parameters),
         fitted_parameters=declared.get("FITTED", {}),
+        shared_among=declared.get("SHARED_AMONG", {}),
         fit=declared.get("fit"),
         default=declared.get("default"),
     )

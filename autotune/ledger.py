@@ -121,11 +121,15 @@ class Ledger:
         """Store the time of a device copy of the problem's bytes."""
         self._write(lambda: self._database.record_copy(self._run_id, problem, copy_us))
 
+    def keep(self, instance: Instance) -> None:
+        """Keep the binary of an instance for the dispatcher."""
+        self._write(lambda: self._database.store_binary(instance))
+
     def settle(self, problem: Problem, best: Settled, instance: Instance | None) -> None:
         """Make `best` the one to use for `problem`, and keep the binary of its instance for the dispatcher."""
         device = self._backend.device
         if instance is not None and instance.binary and not device.is_emulator:
-            self._write(lambda: self._database.store_binary(instance))
+            self.keep(instance)
         self._write(lambda: self._database.settle(self._run_id, device, self._backend.timing, problem, best))
 
     def _write(self, write: Callable[[], T]) -> T:

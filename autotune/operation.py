@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
+PACKS_A_THREAD = (1, 2, 3, 4, 6, 8, 16)
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """An element y passes against its float64 reference r when |y - r| <= absolute + relative * |r|; NaN matches NaN alone."""
@@ -29,8 +32,8 @@ class Tolerance:
 class Operation:
     """One operation and its versions, as the files of its folder declare them.
 
-    `fitted_parameters` names those parameters of a version that `fit` derives from the problem, and `default` proposes kernels without
-    any measurement; an operation need have neither.
+    `fitted_parameters` names those parameters of a version that `fit` derives from the problem, `shared_among` the one that it can derive
+    from packs a thread, and `default` proposes kernels without any measurement; an operation need have none of them.
 
     Every kernel of every operation has the same seven arguments, sizes and strides as 64-bit integers, strides in elements:
     `(output, input, rows, cols, output_stride, input_stride, workspace)`.
@@ -46,6 +49,7 @@ class Operation:
     reference_template: Path | None
     safe: Configuration
     fitted_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shared_among: Mapping[str, str] = field(default_factory=dict)
     fit: Callable[[str, Mapping[str, Value], Problem, Mapping[str, tuple[Value, ...]]], Mapping[str, Value]] | None = None
     default: Callable[[Problem, Device], Iterable[tuple[str, Mapping[str, Value]]]] | None = None
 
@@ -71,20 +75,27 @@ class Operation:
             return configuration
         return Configuration(configuration.version, tuple(pair for pair in configuration.parameters if pair[0] not in fitted))
 
+    def relatives(self, family: Configuration) -> list[Configuration]:
+        """The families like `family` whose parameter in `shared_among` follows from the row's length, as so many packs a thread."""
+        shared = self.shared_among.get(family.version)
+        others = tuple(pair for pair in family.parameters if pair[0] != shared)
+        return [Configuration(family.version, (("packs", packs), *others)) for packs in PACKS_A_THREAD] if shared else []
+
     def fitted(self, configuration: Configuration, problem: Problem) -> Configuration | None:
         """The member of a family, or of the family of `configuration`, that is made for `problem`; None when there is none.
 
         Whether it is applicable is another question.
         """
-        fitted = self.fitted_parameters.get(configuration.version, ())
-        if not fitted or self.fit is None:
+        version, relative = configuration.version, configuration.parameters[0][0] == "packs"
+        fitted = self.fitted_parameters.get(version, ())
+        if self.fit is None or not (fitted or relative):
             return configuration
-        declared = self.versions[configuration.version].parameters
+        declared = self.versions[version].parameters
         given = {name: value for name, value in configuration.parameters if name not in fitted}
-        given |= self.fit(configuration.version, given, problem, declared)
-        if len(given) < len(declared):
+        given |= self.fit(version, given, problem, declared)
+        if any(name not in given for name in declared):
             return None
-        return Configuration(configuration.version, tuple((name, given[name]) for name in declared))
+        return Configuration(version, tuple((name, given[name]) for name in declared))
 
     def defaults(self, problem: Problem, device: Device, versions: Container[str] | None = None) -> Iterator[Configuration]:
         """What the operation proposes for `problem` without any measurement, best first; of `versions` alone when they are given."""

@@ -1,6 +1,6 @@
 """The main path over many problems: build what is certain to be measured, then tune one problem after the other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from autotune.backends import Backend
@@ -10,6 +10,8 @@ from autotune.ledger import ROOM_WAIT_S, Ledger
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.search import Budget
+from autotune.selector import train
+from autotune.selector.dense import reachable, uncompiled
 from autotune.tuning import Tools, Tuning
 from autotune.watch import Summary, Watcher
 from autotune.workshop import Workshop
@@ -31,7 +33,8 @@ def sweep(
     """Tune `operation` for each of `problems` on `backend` and remember everything in `database`.
 
     Without a `budget`, spaces of up to 1024 configurations are measured whole and larger ones until less than 1 % is to be gained.
-    What the database knows already is not measured again. Ctrl-C ends it with everything stored that was measured.
+    What the database knows already is not measured again. Ctrl-C ends it with everything stored that was measured. At its end, on a GPU,
+    selectors learn from what was measured.
     A full disk makes it wait for room, and after `room_wait_s` seconds raise StorageError.
     """
     watcher = watcher or Watcher()
@@ -47,6 +50,8 @@ def sweep(
                 tuning.run()
             for tuning in tunings:
                 tuning.reconsider()
+            if not (backend.replayed or backend.device.is_emulator):
+                _learn(tools, dict.fromkeys(problem.dtype for problem in problems))
         except KeyboardInterrupt:
             summary.interrupted = True
     watcher.ended(summary)
@@ -75,3 +80,20 @@ def _build_ahead(tools: Tools, problems: Sequence[Problem]) -> None:
         wanted.setdefault(problem.dtype, {}).update(dict.fromkeys(certain))
     for dtype, configurations in wanted.items():
         tools.workshop.build(configurations, dtype, tools.watcher.building)
+
+
+def _learn(tools: Tools, dtypes: Iterable[str]) -> None:
+    """Train the selectors again, and keep what they may choose in compiled form: the dispatcher compiles nothing."""
+    device, operation = tools.backend.device, tools.operation
+    for dtype in dtypes:
+        trained = train(tools.database, operation, device, tools.backend.timing, dtype)
+        if trained is None:
+            continue
+        if trained.changed:
+            tools.watcher.learnt(trained)
+        wanted = uncompiled(tools.database, operation, device, dtype, reachable(trained.model, operation, device, dtype))
+        tools.workshop.build(wanted, dtype, tools.watcher.building)
+        for configuration in wanted:
+            instance = tools.workshop.find(configuration, dtype)
+            if instance is not None and instance.binary:
+                tools.ledger.keep(instance)

@@ -7,6 +7,7 @@ from autotune.choice import Choice
 from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.problem import Problem
+from autotune.selector.training import Trained
 from autotune.trial import Outcome
 
 
@@ -77,6 +78,9 @@ class Watcher:
 
     def settled(self, summary: ProblemSummary) -> None:
         """A problem has its best."""
+
+    def learnt(self, trained: Trained) -> None:
+        """A selector was trained anew on all that is stored."""
 
     def ended(self, summary: Summary) -> None:
         """The sweep is over, or was interrupted."""

@@ -10,6 +10,7 @@ import click
 from autotune.cli.output import microseconds, percent
 from autotune.configuration import Configuration
 from autotune.device import Device
+from autotune.selector.training import Trained
 from autotune.trial import Outcome
 from autotune.watch import ProblemSummary, Summary, Watcher
 
@@ -39,6 +40,9 @@ class PlainWatcher(Watcher):
         for message, count in summary.failures.most_common(3):
             self._say(f"{summary.problem}: {count} x {message}")
         self._say(describe(summary))
+
+    def learnt(self, trained: Trained) -> None:
+        self._say(f"selector for {trained.dtype}: {trained.model}; {trained.why}")
 
     def ended(self, summary: Summary) -> None:
         if summary.interrupted:
@@ -161,6 +165,11 @@ class JsonWatcher(Watcher):
         )
         counts = {str(outcome): count for outcome, count in summary.outcomes.items()}
         self._say("settled", **_named(summary), **best, copy_us=summary.copy_us, outcomes=counts, failures=dict(summary.failures))
+
+    def learnt(self, trained: Trained) -> None:
+        regret = trained.model.regret
+        facts = {"geomean": regret.geomean, "p95": regret.p95, "worst": regret.worst}
+        self._say("learnt", dtype=trained.dtype, kind=trained.model.kind, sizes=trained.model.sizes, regret=facts, why=trained.why)
 
     def ended(self, summary: Summary) -> None:
         self._say("ended", new_trials=summary.new_trials, interrupted=summary.interrupted)

@@ -8,7 +8,7 @@ from autotune.problem import Problem
 from autotune.selector.matrix import Array, Matrix
 
 MOST_MEMBERS = 12
-LEAST_GAIN = 0.001  # of mean log regret, that another member must bring; less is noise
+LEAST_GAIN = 0.0005  # of mean log regret, that another member must bring; less is noise
 UNKNOWN = 1.0  # log regret of the default where it was not measured: never worth relying on
 
 

@@ -39,19 +39,19 @@ class Matrix:
     def of(cls, operation: Operation, device: Device, times: Times, templates: Mapping[str, str] | None = None) -> Self:
         """From the times of configurations; sizes for which there is none are left out."""
         problems = tuple(sorted((p for p in times if times[p]), key=lambda p: (p.cols, p.rows, str(p), repr(p))))
-        order = {family: place for place, family in enumerate(dict.fromkeys(map(operation.family, operation.configurations())))}
-        found = {family for p in problems for family in map(operation.family, times[p]) if family in order}
-        families: tuple[Family, ...] = (None, *sorted(found, key=order.__getitem__))
-        columns = {family: column for column, family in enumerate(families)}
-        matrix = np.full((len(problems), len(families)), np.nan)
+        existing = dict.fromkeys(map(operation.family, operation.configurations()))
+        measured = {family for p in problems for family in map(operation.family, times[p])}
+        found = [family for family in existing if family in measured]
+        relatives = dict.fromkeys(relative for family in found for relative in operation.relatives(family))
+        families: tuple[Family, ...] = (None, *found, *relatives)
         versions = {family.version for family in found}
+        matrix = np.full((len(problems), len(families)), np.nan)
         for row, problem in enumerate(problems):
-            for configuration, time_us in times[problem].items():
-                column = columns.get(operation.family(configuration))
-                if column is not None:
-                    matrix[row, column] = np.fmin(matrix[row, column], time_us)
             default = next(default_choices(operation, device, problem, versions), None)
-            matrix[row, 0] = times[problem].get(default, np.nan) if default else np.nan
+            members = [default, *(operation.fitted(family, problem) for family in (*found, *relatives))]
+            matrix[row] = [times[problem].get(member, np.nan) if member else np.nan for member in members]
+        kept = [0, *_distinct(matrix)]
+        families, matrix = tuple(families[column] for column in kept), matrix[:, kept]
         return cls(problems, families, matrix, templates or {})
 
     @property
@@ -68,6 +68,15 @@ class Matrix:
         """What names this evidence: the same measurements give the same."""
         text = repr((self.problems, [str(family) for family in self.families], sorted(self.templates.items())))
         return hashlib.sha256(text.encode() + self.times_us.tobytes()).hexdigest()
+
+
+def _distinct(matrix: Array) -> list[int]:
+    """The columns that have a time at all, the first of each set of equal ones."""
+    first: dict[bytes, int] = {}
+    for column in range(1, matrix.shape[1]):
+        if np.isfinite(matrix[:, column]).any():
+            first.setdefault(matrix[:, column].tobytes(), column)
+    return list(first.values())
 
 
 def default_choices(operation: Operation, device: Device, problem: Problem, versions: Container[str]) -> Iterator[Configuration]:

@@ -8,7 +8,7 @@ from typing import Any, Self
 from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.errors import AutotuneError
-from autotune.operation import Operation
+from autotune.operation import PACKS_A_THREAD, Operation
 from autotune.problem import Problem
 from autotune.selector.features import features
 from autotune.selector.matrix import Family
@@ -104,10 +104,14 @@ def _family(stored: Any, operation: Operation) -> Family:
     if stored is None:
         return None
     version, parameters = stored
-    declared = operation.version(version).parameters
-    fitted = operation.fitted_parameters.get(version, ())
+    declared, given = operation.version(version).parameters, dict(parameters)
     family = Configuration(version, tuple(parameters.items()))
-    names = tuple(name for name in declared if name not in fitted)
-    if tuple(parameters) != names or any(value not in declared[name] for name, value in family.parameters):
+    left_out = set(operation.fitted_parameters.get(version, ()))
+    if "packs" in given:
+        left_out.add(operation.shared_among[version])
+        if given.pop("packs") not in PACKS_A_THREAD or family.parameters[0][0] != "packs":
+            raise ValueError(f"{family} has no such packs")
+    names = [name for name in declared if name not in left_out]
+    if list(given) != names or any(value not in declared[name] for name, value in given.items()):
         raise ValueError(f"{family} is not declared")
     return family

@@ -13,7 +13,7 @@ from autotune.selector.matrix import Array, pessimistic
 from autotune.selector.tree import Ranking
 
 NEAREST = 0.25  # added to squared distances: a size next to a tuned one is not ruled by its noise alone
-DOUBT = 4.0  # the distance at which what was measured counts as much as the pessimistic guess for a member
+DOUBT = 8.0  # the distance at which what was measured counts as much as the pessimistic guess for a member
 
 COLS_WEIGHTS = (1.0, 2.0, 4.0, 8.0)
 ALIGNMENT_WEIGHTS = (1.0, 4.0)

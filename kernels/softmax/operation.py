@@ -38,6 +38,13 @@ FITTED = {
 }
 THREADS_PER_ROW = {"v6": ("lanes",), "v7": ("block",), "v8": ("cluster", "block")}  # the product of these, each with `items` packs
 
+# The parameter that shares a row among threads: it may also follow from the problem, as so many packs a thread.
+SHARED_AMONG = {
+    **dict.fromkeys(("v1", "v2", "v3", "v4", "v5", "v7", "v8"), "block"),
+    **dict.fromkeys(("v6", "v9"), "lanes"),
+}
+BY_ELEMENTS = ("v1", "v2", "v9")  # a pack is one element; elsewhere it has `vector` elements, or 16 bytes where that is no parameter
+
 # The same function on the GPU, for outputs too large to be compared on the host.
 REFERENCE_TEMPLATE = "reference.cu"
 
@@ -56,15 +63,26 @@ def bytes_moved(problem: Problem) -> int:
 
 
 def fit(version: str, parameters: Mapping[str, Value], problem: Problem, declared: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
-    """The `FITTED` parameters of `version` for `problem`, where the others are `parameters`; without those that no declared value fits."""
-    vector = int(parameters.get("vector", packs.WIDEST_ACCESS_BYTES // problem.element_bytes))
+    """The parameters of `version` that follow for `problem` from the others; without those that no declared value fits.
+
+    These are the `FITTED` ones, and with `packs` in `parameters` the one of `SHARED_AMONG` too.
+    """
+    widest = 1 if version in BY_ELEMENTS else packs.WIDEST_ACCESS_BYTES // problem.element_bytes
+    vector = int(parameters.get("vector", widest))
     edges = "exact" if packs.placed(problem, vector, "exact")[0] else "masked"
-    if version not in THREADS_PER_ROW:
-        return {"edges": edges}
-    threads = prod(int(parameters[name]) for name in THREADS_PER_ROW[version])
-    needed = -(-packs.per_row(problem, vector, edges) // threads)
-    items = min((value for value in declared["items"] if int(value) >= needed), default=None)
-    return {"edges": edges} if items is None else {"items": items, "edges": edges}
+    chosen: dict[str, Value] = {"edges": edges} if "edges" in declared else {}
+    row_packs = packs.per_row(problem, vector, edges) if chosen else -(-problem.cols // vector)
+    if "packs" in parameters:
+        wanted = row_packs / (int(parameters["packs"]) * int(parameters.get("cluster", 1)))
+        threads = [int(value) for value in declared[SHARED_AMONG[version]]]
+        chosen[SHARED_AMONG[version]] = min(threads, key=lambda n: (max(n, wanted) / min(n, wanted), -n))
+    if version in THREADS_PER_ROW:
+        given = {**parameters, **chosen}
+        needed = -(-row_packs // prod(int(given[name]) for name in THREADS_PER_ROW[version]))
+        holding = [items for items in declared["items"] if int(items) >= needed]
+        if holding:
+            chosen["items"] = min(holding)
+    return chosen
 
 
 def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, Value]]]:
