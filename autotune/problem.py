@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import gcd
 
 from autotune.element import element
@@ -11,7 +12,7 @@ from autotune.errors import UsageError
 WIDEST_ACCESS_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, which would leave no place for what is computed once: every decision asks for it many times
 class Problem:
     """An operation on a matrix of `rows` x `cols` elements.
 
@@ -48,11 +49,11 @@ class Problem:
         """Whether there is nothing to compute."""
         return self.rows == 0 or self.cols == 0
 
-    @property
+    @cached_property
     def element_bytes(self) -> int:
         return element(self.dtype).bytes
 
-    @property
+    @cached_property
     def bytes_per_row(self) -> int:
         return self.cols * self.element_bytes
 
@@ -61,7 +62,7 @@ class Problem:
         """Whether the rows of both matrices follow each other without a gap."""
         return self.input_stride == self.cols == self.output_stride
 
-    @property
+    @cached_property
     def alignment_bytes(self) -> int:
         """The widest access, in bytes, that is aligned at the start of every row of both matrices."""
         pitches = (self.input_stride * self.element_bytes, self.output_stride * self.element_bytes) if self.rows > 1 else ()

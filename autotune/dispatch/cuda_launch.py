@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable
+from struct import Struct
 from typing import Any
 
 from autotune.definition import Launch
@@ -12,6 +13,7 @@ from autotune.problem import Problem
 _STREAM, _ARGUMENTS, _POINTERS, _ATTRIBUTE, _WORDS = 4, 7, 14, 21, 30
 _OUTPUT, _INPUT, _WORKSPACE = _ARGUMENTS, _ARGUMENTS + 1, _ARGUMENTS + 6
 _COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+_PACKED = Struct(f"={_ATTRIBUTE + 2}Q")
 
 # The words for stream, output, input and workspace; what ctypes passes for the configuration and for the pointers to the arguments.
 Frame = tuple[ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, Any, Any]
@@ -21,12 +23,11 @@ def frame(problem: Problem, launch: Launch, threads: int) -> Frame:
     """A launch's configuration, arguments and the pointers between them in one piece of memory."""
     words = (ctypes.c_uint64 * _WORDS)()
     base = ctypes.addressof(words)
-    words[0], words[1], words[2], words[3] = launch.blocks | 1 << 32, 1 | threads << 32, 1 | 1 << 32, launch.shared_bytes
-    if launch.cooperative:
-        words[5], words[6] = base + 8 * _ATTRIBUTE, 1
-        words[_ATTRIBUTE], words[_ATTRIBUTE + 1] = _COOPERATIVE, 1
-    words[_ARGUMENTS + 2 : _ARGUMENTS + 6] = [problem.rows, problem.cols, problem.output_stride, problem.input_stride]
-    words[_POINTERS : _POINTERS + 7] = [base + 8 * (_ARGUMENTS + place) for place in range(7)]
+    configuration = (launch.blocks | 1 << 32, 1 | threads << 32, 1 | 1 << 32, launch.shared_bytes, 0)
+    attributes = (base + 8 * _ATTRIBUTE, 1) if launch.cooperative else (0, 0)
+    arguments = (0, 0, problem.rows, problem.cols, problem.output_stride, problem.input_stride, 0)
+    pointers = range(base + 8 * _ARGUMENTS, base + 8 * _POINTERS, 8)
+    _PACKED.pack_into(words, 0, *configuration, *attributes, *arguments, *pointers, _COOPERATIVE, 1)
     # Single words are set faster than those of an array, and arguments that are converted already are passed faster. Words keep the memory.
     stream, output, source, workspace = [ctypes.c_uint64.from_buffer(words, 8 * place) for place in (_STREAM, _OUTPUT, _INPUT, _WORKSPACE)]
     return stream, output, source, workspace, as_argument(base), as_argument(base + 8 * _POINTERS)
