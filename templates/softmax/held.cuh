@@ -42,27 +42,35 @@ struct Held {
         return fold_values<Sum, items>(each);
     }
 
-    __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, const PartExp& exponential_of,
-                                          float scale) {
-        if constexpr (hold == inputs) forget_exponentials();
+    // Writes this thread's part, whose sum was taken against `maximum`, of a row that is `all`.
+    //
+    // Inputs must not look like those that were summed: what it sees computed twice, floats or exponentials, the compiler rather keeps,
+    // in registers that it has not. No sum is negative, which it does not know.
+    __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, float maximum, Partial all) {
+        if constexpr (hold == exponentials) {
+            const float scale = rescaled<PartExp>(inverse_of(all.sum), maximum, all.maximum);
+            store(row, first, stride, [&](int i, int e) { return exponential[i * vector + e] * scale; });
+        } else {
+            const PartExp exponential_of(all.maximum);
+            const float scale = inverse_of(all.sum);
+            const unsigned zero = __float_as_int(all.sum) >> 31;
+#pragma unroll
+            for (int i = 0; i < items; i++)
+#pragma unroll
+                for (int w = 0; w < Packed::count; w++) pack[i].word[w] ^= zero;
+            store(row, first, stride, [&](int i, int e) { return exponential_of(pack[i].value(e)) * scale; });
+        }
+    }
+
+    // Writes value_of(i, e) as element `e` of item `i`.
+    template <class ValueOf>
+    __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, ValueOf value_of) const {
 #pragma unroll
         for (int i = 0; i < items; i++) {
             float value[vector];
 #pragma unroll
-            for (int e = 0; e < vector; e++)
-                value[e] = (hold == exponentials ? exponential[i * vector + e] : exponential_of(pack[i].value(e))) * scale;
+            for (int e = 0; e < vector; e++) value[e] = value_of(i, e);
             row.store(first + i * stride, words_of<Element, vector>(value));
         }
-    }
-
-private:
-    // The compiler sees the same exponentials computed twice, and would rather keep them all than compute them again.
-    __device__ __forceinline__ void forget_exponentials() {
-#ifndef AUTOTUNE_EMULATOR
-#pragma unroll
-        for (int i = 0; i < items; i++)
-#pragma unroll
-            for (int w = 0; w < Packed::count; w++) asm volatile("" : "+r"(pack[i].word[w]));
-#endif
     }
 };

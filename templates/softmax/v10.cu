@@ -92,7 +92,7 @@ __device__ __forceinline__ void softmax_v10(Element* output, const Element* inpu
     }
 
     // Write
-    part.store(row, first, stride, exponential, rescaled<PartExp>(inverse_of(all.sum), maximum, all.maximum));
+    part.store(row, first, stride, maximum, all);
     if (warp == 0 && __shfl_sync(0xffffffffu, last, 0))
         for (int other = lane; other < split; other += lanes_per_warp) store_word(published + other, 0);
 }

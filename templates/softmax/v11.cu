@@ -62,13 +62,14 @@ __device__ __forceinline__ void softmax_v11(Element* output, const Element* inpu
             __syncthreads();  // every part is written before any warp reads them all
         }
         const Partial all = combine_shared<PartExp, cluster * warps>(partial);
-        const float scale = rescaled<PartExp>(inverse_of(all.sum), maximum, all.maximum);
 
         // Write, and load what comes next
+        const PartExp against_all(all.maximum);
+        const float scale = inverse_of(all.sum);
         auto result = [&](const Packed& pack) {
             float value[vector];
 #pragma unroll
-            for (int e = 0; e < vector; e++) value[e] = exponential(pack.value(e)) * scale;
+            for (int e = 0; e < vector; e++) value[e] = against_all(pack.value(e)) * scale;
             return words_of<Element, vector>(value);
         };
         ring.for_each_edge(row, [&](int j, const Packed& pack) { row.store_edge(j, result(pack)); });

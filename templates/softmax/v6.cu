@@ -22,9 +22,10 @@ __device__ __forceinline__ void softmax_v6(Element* output, const Element* input
     // Reduce and write
 #pragma unroll
     for (int r = 0; r < rows_per_group; r++) {
-        const float maximum = part[r].maximum();
-        const PartExp exponential(lanes == lanes_per_warp ? warp_maximum(maximum) : combine_lanes<Max, lanes>(maximum));
-        const float scale = inverse_of(combine_lanes<Sum, lanes>(part[r].sum(exponential)));
-        part[r].store({output, input, first + r * groups, rows, cols, output_stride, input_stride}, lane, lanes, exponential, scale);
+        const float mine = part[r].maximum();
+        const float maximum = lanes == lanes_per_warp ? warp_maximum(mine) : combine_lanes<Max, lanes>(mine);
+        const float scale = inverse_of(combine_lanes<Sum, lanes>(part[r].sum(PartExp(maximum))));
+        part[r].store({output, input, first + r * groups, rows, cols, output_stride, input_stride}, lane, lanes,
+                      [&](int i, int e) { return part[r].exponential[i * vector + e] * scale; });
     }
 }

@@ -27,5 +27,5 @@ __device__ __forceinline__ void softmax_v7(Element* output, const Element* input
     const Partial all = combine_shared<PartExp, warps>(partial);
 
     // Write
-    part.store(row, thread, block, exponential, rescaled<PartExp>(inverse_of(all.sum), maximum, all.maximum));
+    part.store(row, thread, block, maximum, all);
 }

@@ -33,5 +33,5 @@ __device__ __forceinline__ void softmax_v8(Element* output, const Element* input
     const Partial all = combine_shared<PartExp, cluster * warps>(partial);
 
     // Write
-    part.store(row, first, stride, exponential, rescaled<PartExp>(inverse_of(all.sum), maximum, all.maximum));
+    part.store(row, first, stride, maximum, all);
 }
