@@ -27,6 +27,7 @@ COLD = TimingProtocol("cold", 1, "for tests")
 V2 = Configuration.of("v2", block=128, unroll=2)
 V3 = Configuration.of("v3", block=256, vector=4, unroll=1)
 V4 = Configuration.of("v4", block=512, vector=4, unroll=1, stash="inputs")
+V10 = Configuration.of("v10", block=128, items=1, vector=4, hold="exponentials", edges="exact")
 
 
 def tuned(rows: int, cols: int, configuration: Configuration, time_us: float = 10.0, device: Device = H200, **layout: Any) -> Tuned:

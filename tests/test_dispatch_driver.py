@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dispatch_cases import SOFTMAX, V3, V4, write_database
+from tests.dispatch_cases import SOFTMAX, V3, V4, V10, write_database
 
 DOUBLE = Path(__file__).parent / "driver_double" / "libcuda.c"
 CASES = (
@@ -19,6 +19,9 @@ CASES = (
     "a_damaged_binary_is_passed_over_with_one_warning",
     "code_that_the_driver_refuses_is_passed_over",
     "nothing_is_loaded_while_a_stream_is_captured",
+    "each_capture_has_a_workspace_of_its_own",
+    "a_newer_gpu_than_any_cubin_runs_the_ptx",
+    "the_shipped_database_serves_a_machine_without_compilers_and_pycuda",
     "an_array_on_another_gpu_is_computed_there_and_the_current_context_comes_back",
     "a_forked_process_is_told_that_cuda_is_gone",
     "arrays_in_memory_of_the_cpu_are_refused",
@@ -40,7 +43,9 @@ def driver_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_database(tmp_path_factory.mktemp("tuned") / "db.sqlite", [(64, 128, V3), (4, 20000, V4)], stored=[SOFTMAX.safe])
+    return write_database(
+        tmp_path_factory.mktemp("tuned") / "db.sqlite", [(64, 128, V3), (4, 20000, V4), (1, 4096, V10)], stored=[SOFTMAX.safe]
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import sys
 import threading
 import warnings
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 
 from autotune.dispatch import Dispatcher
-from autotune.errors import KernelError, UsageError
-from tests.dispatch_cases import V3, Array, damage_binaries, normal, softmax64
+from autotune.errors import AutotuneError, KernelError, UsageError
+from tests.dispatch_cases import SOFTMAX, V3, Array, damage_binaries, normal, softmax64, write_database
 
 CAPTURING_STREAM = 77
 
@@ -22,12 +23,12 @@ class Last(ctypes.Structure):
     """What the double remembers (`double_last` in libcuda.c)."""
 
     _fields_ = (
-        *((name, ctypes.c_uint) for name in ("launches", "loads", "allocations", "contexts_pushed", "events")),
+        *((name, ctypes.c_uint) for name in ("launches", "loads", "ptx_loads", "allocations", "contexts_pushed", "events")),
         *((name, ctypes.c_uint) for name in ("blocks", "threads", "shared_bytes", "cooperative")),
         ("stream", ctypes.c_uint64),
         ("workspace", ctypes.c_uint64),
         ("device", ctypes.c_int),
-        ("symbol", ctypes.c_char * 200),
+        ("symbol", ctypes.c_char * 201),
     )
 
 
@@ -157,6 +158,54 @@ def nothing_is_loaded_while_a_stream_is_captured(db: str) -> None:
     assert softmax.stats().hits == {"safe": 1, "exact": 1}
 
 
+def each_capture_has_a_workspace_of_its_own(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    x = normal(1, 4096)
+
+    def workspaces(stream: int) -> set[int]:
+        found = set()
+        for _ in range(2):
+            check(softmax, x, stream=stream)
+            found.add(LAST.workspace)
+        return found
+
+    outside, beside = workspaces(CAPTURING_STREAM), workspaces(78)
+    captured = []
+    for number in ("1", "2"):
+        os.environ["DOUBLE_CAPTURING"] = number
+        captured.append(workspaces(CAPTURING_STREAM))
+    assert LAST.symbol.startswith(b"softmax_v10")
+    del os.environ["DOUBLE_CAPTURING"]
+    every = [outside, beside, *captured]
+    assert [len(some) for some in every] == [1, 1, 1, 1]
+    assert len(set().union(*every)) == LAST.allocations == 4
+    assert workspaces(CAPTURING_STREAM) == outside
+
+
+def a_newer_gpu_than_any_cubin_runs_the_ptx(db: str) -> None:
+    os.environ["DOUBLE_CAPABILITY"], os.environ["DOUBLE_NAME"] = "10", "NVIDIA B200"
+    with pytest.raises(AutotuneError) as refused:
+        check(Dispatcher("softmax", db=db), normal(64, 128))
+    assert str(refused.value).endswith("no compiled instance of it for sm_100 is stored")
+    write_database(Path(db), stored=[SOFTMAX.safe], arch="compute_90", code=b".version 8.0\n")
+    softmax = Dispatcher("softmax", db=db)
+    check(softmax, normal(64, 128))
+    assert (LAST.ptx_loads, softmax.stats().loads) == (1, 1)
+    os.environ["DOUBLE_CAPABILITY"], os.environ["DOUBLE_NAME"] = "9", "NVIDIA H200"
+    check(Dispatcher("softmax", db=db), normal(64, 128))
+    assert LAST.ptx_loads == 1  # the cubin is there for it
+
+
+def the_shipped_database_serves_a_machine_without_compilers_and_pycuda(db: str) -> None:
+    os.environ["PATH"] = "/nonexistent"
+    sys.modules["pycuda"] = None  # type: ignore[assignment]
+    assert [shutil.which(compiler) for compiler in ("nvcc", "g++", "gcc", "cc")] == [None] * 4
+    softmax = Dispatcher("softmax")
+    for shape in ((256, 4096), (7, 1023), (3, 5)):
+        check(softmax, normal(*shape))
+    assert softmax.stats().loads > 0
+
+
 def placed(device: int) -> Array:
     """An array in a page that the double takes for memory of `device`."""
     memory = np.zeros(16384, np.uint8)
@@ -245,8 +294,8 @@ def without_a_gpu_the_error_says_what_to_do(db: str) -> None:
 
 
 def main(name: str, database: str) -> None:
-    # What is shipped for the double's GPU would answer too.
-    pytest.MonkeyPatch().setattr("autotune.dispatch.store.shipped_databases", list)
+    if "shipped" not in name:  # what is shipped for the double's GPU would answer too
+        pytest.MonkeyPatch().setattr("autotune.dispatch.store.shipped_databases", list)
     globals()[name](database)
 
 

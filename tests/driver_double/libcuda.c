@@ -18,15 +18,15 @@ enum {
 enum { DEVICES_MOST = 4, CAPTURING_STREAM = 77 };
 
 typedef struct { unsigned grid[3], block[3], shared_bytes; uint64_t stream; const void* attributes; unsigned attribute_count; } Configuration;
-typedef struct { char symbol[200]; int most_shared_bytes; } Kernel;
+typedef struct { char symbol[201]; int most_shared_bytes; } Kernel;
 
 // What tests read through ctypes.
 struct {
-    unsigned launches, loads, allocations, contexts_pushed, events;
+    unsigned launches, loads, ptx_loads, allocations, contexts_pushed, events;
     unsigned blocks, threads, shared_bytes, cooperative;
     uint64_t stream, workspace;
     int device;
-    char symbol[200];
+    char symbol[201];
 } double_last;
 
 static __thread uint64_t current;  // a context is its device's ordinal + 100
@@ -61,7 +61,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
         case 37: *value = 6144; break;     // bus bits
         case 38: *value = 62914560; break; // L2
         case 39: *value = 2048; break;     // threads per SM
-        case 75: *value = 9; break;
+        case 75: *value = getenv("DOUBLE_CAPABILITY") ? atoi(getenv("DOUBLE_CAPABILITY")) : 9; break;
         case 76: *value = 0; break;
         case 81: *value = 233472; break;   // shared bytes per SM
         case 82: *value = 65536; break;    // registers per SM
@@ -89,6 +89,7 @@ int cuLibraryLoadData(void** library, const void* code, void* a, void* b, unsign
     if (!current) return INVALID_CONTEXT;
     if (memcmp(code, "\x7f" "ELF", 4) != 0 && strncmp(code, ".version", 8) != 0) return INVALID_IMAGE;
     double_last.loads++;
+    double_last.ptx_loads += strncmp(code, ".version", 8) == 0;
     *library = calloc(1, sizeof(Kernel));
     return SUCCESS;
 }
