@@ -5,7 +5,7 @@ in which every configuration still in the race takes its samples, in shuffled or
 Whoever is clearly behind leaves. The last few meet again in more rounds, and only those decide.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -86,10 +86,14 @@ class Race:
             leader_us = min((median(times) for times in samples.values()), default=0.0)
             samples = {c: times for c, times in samples.items() if min(times) <= leader_us * behind}
         by_time = sorted(samples, key=lambda c: (median(samples[c]) if samples[c] else screened_us[c], c))
-        finalists: Samples = dict.fromkeys(by_time[:FINALISTS], ())
-        for _ in range(FINAL_ROUNDS):
-            finalists = self._round(finalists, "final", FINAL_SAMPLES)
-        return finalists
+        return self.finals(by_time[:FINALISTS])
+
+    def finals(self, finalists: Iterable[Configuration], rounds: int = FINAL_ROUNDS) -> Samples:
+        """The samples of `finalists` from this many rounds against each other."""
+        samples: Samples = dict.fromkeys(finalists, ())
+        for _ in range(rounds):
+            samples = self._round(samples, "final", FINAL_SAMPLES)
+        return samples
 
     def _round(self, samples: Samples, kind: RoundKind, count: int) -> Samples:
         order = sorted(samples)
