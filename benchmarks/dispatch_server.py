@@ -1,0 +1,186 @@
+"""The dispatcher as a server uses it: many threads, ever new shapes, for as long as one likes.
+
+    python benchmarks/dispatch_server.py --seconds 60 --json server.json
+
+On a GPU each thread works on torch tensors and a stream of its own; `--device emulator` takes NumPy arrays on this CPU. Four calls of
+five have one of 50 common shapes, the fifth has a random one. Prints how many calls were made and how long they took, against one thread
+alone, and what memory the process gained. Exit status 1 when a result was wrong.
+"""
+
+import json
+import random
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+import numpy as np
+
+from autotune.dispatch import Dispatcher
+
+KEPT = 1 << 16  # latencies per thread: the latest, in memory that is taken before the first call
+CHECKED = 50  # one result of so many is compared with the reference
+
+
+class Library(Protocol):
+    """Where a thread's arrays come from."""
+
+    def matrices(self, rows: int, cols: int) -> tuple[Any, Any]: ...
+
+    def right(self, x: Any, out: Any) -> bool: ...
+
+    def settle(self) -> None:
+        """Wait for what was queued, so that the launch queue never fills."""
+
+
+class NumPyLibrary:
+    """Arrays for the emulator."""
+
+    def __init__(self, most: int, seed: int) -> None:
+        self._x = np.random.default_rng(seed).normal(size=most).astype(np.float32)
+        self._out = np.empty(most, np.float32)
+
+    def matrices(self, rows: int, cols: int) -> tuple[Any, Any]:
+        return self._x[: rows * cols].reshape(rows, cols), self._out[: rows * cols].reshape(rows, cols)
+
+    def right(self, x: Any, out: Any) -> bool:
+        e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+        return bool(np.allclose(out, e / e.sum(-1, keepdims=True), rtol=1e-5, atol=1e-37))
+
+    def settle(self) -> None:
+        """The emulator leaves nothing to wait for."""
+
+
+class TorchLibrary:
+    """Tensors on a GPU, on a stream of the thread's own."""
+
+    def __init__(self, most: int, seed: int) -> None:
+        import torch
+
+        self._torch = torch
+        generator = torch.Generator("cuda").manual_seed(seed)
+        self._x = torch.randn(most, device="cuda", generator=generator)
+        self._out = torch.empty(most, device="cuda")
+        torch.cuda.synchronize()
+        torch.cuda.set_stream(torch.cuda.Stream())
+
+    def matrices(self, rows: int, cols: int) -> tuple[Any, Any]:
+        return self._x[: rows * cols].view(rows, cols), self._out[: rows * cols].view(rows, cols)
+
+    def right(self, x: Any, out: Any) -> bool:
+        return bool(self._torch.allclose(out.double(), self._torch.softmax(x.double(), -1), rtol=1e-5, atol=1e-37))
+
+    def settle(self) -> None:
+        self._torch.cuda.current_stream().synchronize()
+
+
+@dataclass
+class Report:
+    """What so many threads did: calls, wrong results, errors, latencies in microseconds, memory in MB at the first and last tenth."""
+
+    threads: int
+    seconds: float
+    calls: int = 0
+    wrong: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    latency_us: dict[str, float] = field(default_factory=dict)
+    early_mb: float = 0.0
+    late_mb: float = 0.0
+
+    @property
+    def calls_per_s(self) -> float:
+        return self.calls / self.seconds
+
+
+def serve(
+    softmax: Dispatcher, library: Callable[[int, int], Library], threads: int, seconds: float, most_rows: int, most_cols: int
+) -> Report:
+    """Let `threads` threads dispatch random shapes for `seconds`."""
+    report, lock = Report(threads, seconds), threading.Lock()
+    ready, stop = threading.Barrier(threads + 1), threading.Event()
+    latencies: list[float] = []
+
+    def work(seed: int) -> None:
+        arrays, taken, done = library(most_rows * most_cols, seed), array("d", bytes(8 * KEPT)), 0
+        shapes = shapes_of(seed, most_rows, most_cols)
+        ready.wait()
+        try:
+            while not stop.is_set():
+                x, out = arrays.matrices(*next(shapes))
+                begun = time.perf_counter()
+                softmax(x, out)
+                taken[done % KEPT] = time.perf_counter() - begun
+                done += 1
+                if done % CHECKED == 0:
+                    arrays.settle()
+                    if not arrays.right(x, out):
+                        report.wrong.append(f"{tuple(x.shape)}")
+        except Exception as error:
+            report.errors.append(f"{type(error).__name__}: {error}")
+        with lock:
+            report.calls += done
+            latencies.extend(taken[: min(done, KEPT)])
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(threads)]
+    for worker in workers:
+        worker.start()
+    ready.wait()
+    time.sleep(seconds / 10)
+    report.early_mb = resident_mb()
+    time.sleep(seconds * 9 / 10)
+    report.late_mb = resident_mb()
+    stop.set()
+    for worker in workers:
+        worker.join()
+    if latencies:
+        quantiles = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9, "most": 100.0}
+        report.latency_us = {name: float(np.percentile(latencies, q)) * 1e6 for name, q in quantiles.items()}
+    return report
+
+
+def shapes_of(seed: int, most_rows: int, most_cols: int) -> Iterator[tuple[int, int]]:
+    """Four of five are common to all threads, the fifth is random."""
+    common, own = random.Random(0), random.Random(seed)
+    popular = [(common.randint(1, most_rows), common.randint(1, most_cols)) for _ in range(50)]
+    while True:
+        for _ in range(4):
+            yield own.choice(popular)
+        yield own.randint(1, most_rows), own.randint(1, most_cols)
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 1e6
+
+
+@click.command()
+@click.option("--device", type=click.Choice(["cuda", "emulator"]), default="cuda", show_default=True)
+@click.option("--threads", default=16, show_default=True)
+@click.option("--seconds", default=60.0, show_default=True)
+@click.option("--most", default="512x4096", show_default=True, help="The largest shape.")
+@click.option("--db", type=click.Path(exists=True, path_type=Path))
+@click.option("--json", "path", type=click.Path(path_type=Path), help="Where the figures are written.")
+def main(device: str, threads: int, seconds: float, most: str, db: Path | None, path: Path | None) -> None:
+    """Print what one thread and then many get done."""
+    rows, cols = map(int, most.split("x"))
+    softmax = Dispatcher("softmax", db=db, device=device)
+    library: Callable[[int, int], Library] = NumPyLibrary if device == "emulator" else TorchLibrary
+    reports = [serve(softmax, library, count, length, rows, cols) for count, length in ((1, seconds / 6), (threads, seconds))]
+    for report in reports:
+        told = ", ".join(f"{name} {us:.1f}" for name, us in report.latency_us.items())
+        print(f"{report.threads:3} threads: {report.calls_per_s:9.0f} calls/s; latency in us: {told}")
+        print(f"             memory {report.early_mb:.0f} MB early, {report.late_mb:.0f} MB late; {len(report.wrong)} wrong", end="")
+        print(f"; {len(report.errors)} threads failed: {report.errors[0]}" if report.errors else "")
+    print(f"{threads} threads do {reports[1].calls_per_s / reports[0].calls_per_s:.2f} times the calls of one; {softmax.stats()}")
+    if path is not None:
+        path.write_text(json.dumps([asdict(report) for report in reports], indent=2) + "\n")
+    sys.exit(any(report.wrong or report.errors for report in reports))
+
+
+if __name__ == "__main__":
+    main()
