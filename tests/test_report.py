@@ -22,8 +22,8 @@ from autotune.report.charts import OUTCOMES, PALETTE
 from autotune.report.data import collect, embeddable
 from autotune.report.plane import cells
 from autotune.trial import Outcome
+from tests.command import refused, run, said
 from tests.report_samples import MARKUP, SIZES, configurations, measured
-from tests.test_cli import autotune, refused
 
 RESULTS = Path(__file__).parent.parent / "results" / "nvidia-h200.sqlite"
 
@@ -125,8 +125,7 @@ def test_the_shade_is_the_version_that_the_dispatcher_would_take() -> None:
 
 def test_the_page_is_one_file_that_may_ask_for_nothing(database: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    done = autotune("report", "--html", str(page), "--db", str(database))
-    assert done.returncode == 0, done
+    said("report", "--html", str(page), "--db", str(database))
     text = page.read_text(encoding="utf-8")
     assert "default-src 'none'" in text
     markup = re.sub(r"<script.*?</script>|<style>.*?</style>", "", text, flags=re.DOTALL)
@@ -139,15 +138,14 @@ def test_the_page_is_one_file_that_may_ask_for_nothing(database: Path, tmp_path:
 
 def test_filters_of_the_command_leave_only_what_was_asked_for(database: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    assert autotune("report", "--html", str(page), "--device", "Other GPU", "--db", str(database)).returncode == 0
+    said("report", "--html", str(page), "--device", "Other GPU", "--db", str(database))
     assert "Other GPU" in page.read_text(encoding="utf-8")
     assert "Test GPU" not in page.read_text(encoding="utf-8")
 
 
 def test_the_picture_is_a_png_wide_enough_for_print(tmp_path: Path) -> None:
     target = tmp_path / "report.png"
-    done = autotune("report", "--png", str(target), "--db", str(RESULTS))
-    assert done.returncode == 0, done
+    said("report", "--png", str(target), "--db", str(RESULTS))
     data = target.read_bytes()
     assert data.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", data[16:24])
@@ -160,9 +158,9 @@ def test_what_cannot_be_reported_is_one_sentence(database: Path, tmp_path: Path)
     assert "give --html FILE" in refused("report", "--db", str(database))
     assert "no trials of Abacus" in refused("report", "--html", page, "--device", "Abacus", "--db", str(database))
     assert "/no/such.sqlite" in refused("report", "--html", page, "--db", "/no/such.sqlite")
-    failed = autotune("report", "--html", "/no/such/folder/x.html", "--db", str(database))
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert "name another file" in failed.stderr
+    status, out, err = run("report", "--html", "/no/such/folder/x.html", "--db", str(database))
+    assert (status, out) == (1, "")
+    assert "name another file" in err
 
 
 def test_without_the_library_the_report_says_how_to_install_it(database: Path, tmp_path: Path) -> None:

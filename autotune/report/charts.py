@@ -234,7 +234,9 @@ def _convergence(colours: Spec) -> Spec:
 
 
 def _failures() -> Spec:
-    reason = {"field": "outcome", "type": "nominal", "scale": {"domain": list(OUTCOMES), "range": list(OUTCOMES.values())}}
+    reason = {"field": "outcome", "type": "nominal", "scale": {"domain": list(OUTCOMES), "range": list(OUTCOMES.values())}} | {
+        "legend": {"labelExpr": "replace(datum.label, regexp('_', 'g'), ' ')"}
+    }
     return {
         "height": 200,
         "data": {"name": "failures"},

@@ -149,8 +149,12 @@ function drawFailures(shown) {
   table("failures-table", "The most common reasons", shown.reasons, [
     ["version", (r) => r.version], ["outcome", (r) => r.outcome.replaceAll("_", " ")], ["trials", (r) => r.count, true], ["what was said", (r) => r.message, "long"],
   ]);
+  const { color } = charts.failures.encoding;
+  const domain = color.scale.domain.filter((outcome) => shown.failures.some((row) => row.outcome === outcome));
+  const range = domain.map((outcome) => color.scale.range[color.scale.domain.indexOf(outcome)]);
+  const encoding = { ...charts.failures.encoding, color: { ...color, scale: { domain, range } } };
   const height = 110 + 28 * new Set(shown.failures.map((row) => row.version)).size;
-  return draw(byId("failures"), "failures", { failures: shown.failures }, "Failed trials of each version by reason.", "No trial failed.", { height });
+  return draw(byId("failures"), "failures", { failures: shown.failures }, "Failed trials of each version by reason.", "No trial failed.", { height, encoding });
 }
 
 function provenance(shown) {

@@ -1,0 +1,212 @@
+"""What travels and what people decide: export, import, rebuild, prune, pin and block on the command line."""
+
+import sqlite3
+import warnings
+from pathlib import Path
+
+import pytest
+
+from autotune.catalogue import load
+from autotune.database import Database
+from autotune.database.rebuild import templates_here
+from autotune.trial import Outcome
+from tests.command import refused, rows, said
+from tests.database_samples import COLD, DEVICE, FAST, PROBLEM, SLOW, SOURCE, begin, instance, record, screen, settle
+from tests.report_samples import measured
+
+RESULTS = Path(__file__).parent.parent / "results" / "nvidia-h200.sqlite"
+V3 = "v3 block 384, vector 4, unroll 4"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """One problem with three trials of one template: two of the same configuration, and one that failed."""
+    path = tmp_path / "small.sqlite"
+    with Database(path, create=True) as db:
+        run = begin(db)
+        record(db, run, FAST, [screen(41.0)])
+        trial = record(db, run, FAST, [screen(40.0)])
+        db.record(run, PROBLEM, SLOW, SOURCE.sha, Outcome.TIMEOUT, message="spins")
+        db.record_copy(run, PROBLEM, 36.0)
+        db.store_binary(instance(FAST))
+        settle(db, run, trial, FAST, 40.0)
+        db.end_run(run, "done")
+    return path
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database into which the shipped one was imported with its kernels."""
+    path = tmp_path_factory.mktemp("share") / "mine.sqlite"
+    (brought,) = rows("import", str(RESULTS), "--with-kernels", "--db", str(path))
+    assert brought["trials"] > 1000
+    return path
+
+
+def test_a_database_goes_out_and_comes_in_and_the_second_time_adds_nothing(small: Path, tmp_path: Path) -> None:
+    shared, mine = tmp_path / "shared.sqlite", tmp_path / "mine.sqlite"
+    assert said("export", str(shared), "--db", str(small)) == f"{shared}: 3 trials, 1 best kernels, 1 compiled kernels\n"
+    (first, second) = rows("import", str(shared), str(shared), "--db", str(mine))
+    assert (first["trials"], first["best"], first["binaries"]) == (3, 1, 0)
+    assert second["added"] == {}
+    assert rows("inspect", "best", "--db", str(mine))[0]["origin"] == "imported"
+    assert "exists; export to a new file" in refused("export", str(shared), "--db", str(small))
+
+
+def test_a_shipped_database_of_an_older_schema_can_be_exported(tmp_path: Path) -> None:
+    said("export", str(tmp_path / "again.sqlite"), "--db", str(RESULTS))
+    with Database(tmp_path / "again.sqlite", mode="read") as db, Database(RESULTS, mode="read") as original:
+        assert db.content_hash() == original.content_hash()
+
+
+def test_foreign_kernels_come_only_when_asked_for_and_only_of_templates_that_are_here(small: Path, shipped: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.sqlite"
+    (brought,) = rows("import", str(small), "--with-kernels", "--db", str(mine))
+    assert brought["binaries"] == 0  # its template is nobody's
+    (brought,) = rows("import", str(RESULTS), "--db", str(mine))
+    assert brought["binaries"] == 0
+    with Database(shipped, mode="read") as db:
+        kept = db.select("SELECT template_sha FROM stored_instances")
+    with Database(RESULTS, mode="read") as db:
+        here = set(templates_here(load("softmax")).values())
+        assert len(kept) == len([r for r in db.select("SELECT template_sha FROM stored_instances") if r["template_sha"] in here])
+
+
+def test_a_file_that_is_neither_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    notes, cut = tmp_path / "notes.txt", tmp_path / "cut.json"
+    notes.write_text("milk, eggs\n" * 1000)
+    cut.write_text('{"device_name": ')
+    mine = str(tmp_path / "mine.sqlite")
+    assert "notes.txt is not an SQLite database" in refused("import", str(notes), "--db", mine)
+    assert "cut.json is neither a database of autotune nor a cache file" in refused("import", str(cut), "--db", mine)
+    absent = tmp_path / "absent.sqlite"
+    assert "absent.sqlite does not exist" in refused("import", str(absent), "--db", str(tmp_path / "new.sqlite"))
+    assert not (tmp_path / "new.sqlite").exists()
+
+
+def test_best_kernels_are_rebuilt_from_trials(shipped: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    path.write_bytes(shipped.read_bytes())
+    (done,) = rows("rebuild", "--db", str(path))
+    assert done["unknown"] == 0
+    assert done["settled"] + done["stale"] == len(rows("inspect", "best", "--db", str(RESULTS)))
+
+
+def test_prune_says_what_would_go_and_goes_by_its_rules(small: Path) -> None:
+    def counts(*arguments: str) -> dict[str, int]:
+        return {row["rule"]: row["trials"] for row in rows("prune", *arguments, "--db", str(small))}
+
+    assert counts("--superseded", "--failed", "--replayed") == {"superseded": 1, "failed": 1, "replayed": 0}
+    assert counts("--stale") == {"stale": 2}  # the best rests on the third, so it stays
+    assert counts("--older-than", "1") == {"older-than": 0}
+    assert "2 trials would be deleted; --yes does it" in said("prune", "--superseded", "--failed", "--db", str(small))
+    assert len(rows("inspect", "trials", "--db", str(small))) == 3
+    said("prune", "--superseded", "--failed", "--yes", "--db", str(small))
+    (left,) = rows("inspect", "trials", "--db", str(small))
+    assert left["time_us"] == 40.0
+    assert rows("inspect", "best", "--db", str(small))[0]["time_us"] == 40.0
+    assert counts("--older-than", "0") == {"older-than": 0}
+    with Database(small, mode="read") as db:
+        assert db.select("PRAGMA foreign_key_check") == []
+    assert "no rule was given" in refused("prune", "--db", str(small))
+
+
+def test_what_is_pruned_here_comes_back_with_an_import(small: Path, tmp_path: Path) -> None:
+    said("export", str(tmp_path / "e.sqlite"), "--db", str(small))
+    said("prune", "--superseded", "--failed", "--yes", "--db", str(small))
+    (brought,) = rows("import", str(tmp_path / "e.sqlite"), "--db", str(small))
+    assert brought["trials"] == 2
+
+
+def test_a_pin_is_shown_obeyed_by_explain_and_taken_away(shipped: Path) -> None:
+    db = ("--db", str(shipped))
+    said("pin", "softmax", "4096x1024..4096x8192", V3, "--why", "steady", "--author", "ada", *db)
+    (pin,) = rows("inspect", "pins", *db)
+    assert (pin["least_rows"], pin["most_cols"], pin["author"], pin["why"]) == (4096, 8192, "ada", "steady")
+    assert pin["parameters"] == {"block": 384, "vector": 4, "unroll": 4}
+    told = rows("explain", "softmax", "4096x2048", "--device", "NVIDIA H200", *db)
+    assert told[0]["tier"] == "pin"
+    assert "no pin on NVIDIA H200" in refused("unpin", "softmax", "4096x1024", *db)
+    said("unpin", "softmax", "4096x1024..4096x8192", *db)
+    assert rows("inspect", "pins", *db) == []
+
+
+def test_a_block_is_shown_keeps_a_kernel_from_being_best_and_is_taken_away(shipped: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    path.write_bytes(shipped.read_bytes())
+    db = ("--db", str(path))
+    (best,) = rows("inspect", "best", "--size", "4096x4096", *db)
+    chosen = f"{best['version']} " + ", ".join(f"{name}={value}" for name, value in best["parameters"].items())
+    said("block", "softmax", chosen, "--why", "it hums", "--size", "4096x4096", *db)
+    (blocked,) = rows("inspect", "blocked", *db)
+    assert (blocked["rows"], blocked["reason"]) == (4096, "it hums")
+    (now,) = rows("inspect", "best", "--size", "4096x4096", *db)
+    assert now["state"] == "blocked"
+    said("unblock", "softmax", chosen, *db)
+    assert rows("inspect", "blocked", *db) == []
+    assert "is not blocked" in refused("unblock", "softmax", chosen, *db)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("pin", "softmax", "4096x4096", "v3 block 384", "--why", "x"), "does not name each parameter of v3 once; write 'v3 block"),
+        (("pin", "softmax", "4096x4096", "v3 block 7, vector 4, unroll 4", "--why", "x"), "block '7' is not a value of softmax v3; use 32"),
+        (("pin", "softmax", "4096x4096", "v99 block 7", "--why", "x"), "softmax has no version 'v99'"),
+        (("pin", "softmax", "4096x4096..64x64", V3, "--why", "x"), "end before they begin"),
+        (("pin", "softmax", "4096x4096", V3), "--why"),
+        (("pin", "softmax", "7x7", V3, "--why", "x"), "cannot run softmax 7x7 float32 on NVIDIA H200"),
+        (("pin", "softmax", "64x64", V3, "--why", "x", "--device", "Abacus"), "device 'Abacus' is not known; use one of NVIDIA H200"),
+        (("block", "softmax", str(load("softmax").safe), "--why", "x"), "is the kernel of last resort"),
+        (("export",), "nothing to write"),
+        (("export", "x.sqlite", "--size", "4x4"), "FILE is the whole database"),
+        (("export", "--t4", "x.json", "--size", "5x5"), "has no such trials"),
+        (("import",), "FILES"),
+    ],
+)
+def test_a_mistake_is_one_sentence(shipped: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    assert sentence in refused(*arguments, "--db", str(shipped))
+
+
+def test_an_optuna_storage_has_a_study_for_each_problem_device_and_protocol(tmp_path: Path) -> None:
+    import optuna
+
+    target = tmp_path / "optuna.sqlite"
+    said("export", "--optuna", str(target), "--db", str(measured(tmp_path / "measured.sqlite")))
+    names = optuna.get_all_study_names(f"sqlite:///{target}")
+    assert len(names) == 14
+    assert "softmax 8192x4095 float32 on Other GPU, cold rule 1" in names
+    study = optuna.load_study(study_name="softmax 8192x4095 float32 on Other GPU, cold rule 1", storage=f"sqlite:///{target}")
+    assert sorted({trial.state.name for trial in study.trials}) == ["COMPLETE", "FAIL"]
+
+
+def test_optuna_reads_of_an_export_what_was_measured(tmp_path: Path) -> None:
+    import optuna
+
+    target = tmp_path / "optuna.sqlite"
+    said("export", "--optuna", str(target), "--size", "4096x4096", "--db", str(RESULTS))
+    storage = f"sqlite:///{target}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        name = "softmax 4096x4096 float32 on NVIDIA H200, cold rule 1"
+        study = optuna.load_study(study_name=name, storage=storage)
+        assert study.metric_names == ["time, us"]
+    with Database(RESULTS, mode="read") as db:
+        mine = sorted(db.trial_rows(rows=4096, cols=4096), key=lambda row: row["trial"])
+    assert [trial.number for trial in study.trials] == list(range(len(mine)))
+    for trial, row in zip(study.trials, mine, strict=True):
+        assert trial.params == {"version": row["version"], **row["parameters"]}
+        assert trial.value == row["time_us"]
+        assert trial.state.name == ("PRUNED" if row["outcome"] == "pruned" else "COMPLETE")
+        assert trial.user_attrs["outcome"] == row["outcome"]
+    assert study.best_value == min(row["time_us"] for row in mine if row["outcome"] == "ok")
+    assert "exists; export to a new file" in refused("export", "--optuna", str(target), "--db", str(RESULTS))
+
+
+def test_an_export_reads_by_hand_in_readable_words(small: Path, tmp_path: Path) -> None:
+    said("export", str(tmp_path / "e.sqlite"), "--db", str(small))
+    connection = sqlite3.connect(f"file:{tmp_path / 'e.sqlite'}?mode=ro&immutable=1", uri=True)
+    connection.row_factory = sqlite3.Row
+    best = dict(connection.execute("SELECT * FROM best_kernels").fetchone())
+    assert (best["device"], best["version"], best["time_us"], best["copy_us"]) == (DEVICE.name, "v3", 40.0, 36.0)
+    assert best["protocol"] == COLD.name

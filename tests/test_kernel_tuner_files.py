@@ -1,0 +1,216 @@
+"""Kernel Tuner's cache files come in whole, cut short or packed, once; T4 documents are as its published schemas have it."""
+
+import gzip
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autotune.catalogue import load
+from autotune.database import Database
+from autotune.database.kernel_tuner import VERSION, import_cache, read_cache
+from autotune.dispatch.knowledge import read as knowledge_of
+from autotune.dispatch.store import Layer
+from autotune.errors import UsageError
+from autotune.trial import Outcome
+from tests.command import refused, rows, said
+from tests.database_samples import DEVICE
+from tests.report_samples import measured
+
+SCHEMAS = Path(__file__).parent / "data" / "t4"
+HEADER = {
+    "device_name": "NVIDIA RTX A4000",
+    "kernel_name": "vector_add",
+    "problem_size": [1024, 8, 2],
+    "tune_params_keys": ["block_size_x", "use_padding"],
+    "tune_params": {"block_size_x": [64, 128, 256, 512], "use_padding": [0, 1]},
+    "objective": "time",
+    "cache": {},
+}
+# Kernel Tuner up to 1.4 put the error's name in place of the time, 1.5 beside it; very old ones wrote 1e20.
+FAILED: list[tuple[dict[str, Any], Outcome]] = [
+    ({"time": "InvalidConfig"}, Outcome.NOT_APPLICABLE),
+    ({"time": "CompilationFailedConfig"}, Outcome.COMPILE_ERROR),
+    ({"__error__": "RuntimeFailedConfig", "times": [1.0]}, Outcome.LAUNCH_ERROR),
+    ({"time": 1e20}, Outcome.LAUNCH_ERROR),
+]
+
+
+def entry(block: int, padding: int, **said_: Any) -> dict[str, Any]:
+    return {"block_size_x": block, "use_padding": padding, **said_, "timestamp": "2023-12-22 09:53:48.691683+00:00"}
+
+
+def timed(block: int, padding: int, *times_ms: float) -> dict[str, Any]:
+    return entry(block, padding, time=statistics.fmean(times_ms), times=list(times_ms), compile_time=900.0)
+
+
+ENTRIES = [timed(64, 0, 0.5, 0.4, 0.4), timed(128, 0, 0.2, 0.2, 0.3), *(entry(512, 1, **failed) for failed, _ in FAILED[:1])]
+
+
+def written(path: Path, entries: list[dict[str, Any]], closed: bool = True) -> Path:
+    """A cache file as Kernel Tuner writes it: the header, a line for each configuration, and no end while it runs."""
+    lines = [json.dumps({f"{e['block_size_x']},{e['use_padding']}": e})[1:-1] + "," for e in entries]
+    text = json.dumps(HEADER, indent="")[:-3] + "".join(f"\n{line}" for line in lines)
+    path.write_text(text.rstrip(",") + "}\n}" if closed else text)
+    return path
+
+
+def imported(path: Path, *files: Path) -> str:
+    with Database(path, create=True) as db:
+        for file in files:
+            import_cache(db, read_cache(file))
+        assert db.select("PRAGMA foreign_key_check") == []
+        return db.content_hash()
+
+
+def test_a_cache_becomes_trials_and_a_best_that_are_not_taken_for_ours(tmp_path: Path) -> None:
+    file, path = written(tmp_path / "cache.json", ENTRIES), str(tmp_path / "x.sqlite")
+    (brought,) = rows("import", str(file), "--db", path)
+    assert (brought["trials"], brought["best"]) == (3, 1)
+    (best,) = rows("inspect", "best", "--db", path)
+    assert (best["device"], best["operation"], best["rows"], best["cols"]) == ("NVIDIA RTX A4000", "vector_add", 16, 1024)
+    assert (best["version"], best["parameters"]) == (VERSION, {"block_size_x": 128, "use_padding": 0})
+    assert best["time_us"] == pytest.approx(200)
+    assert (best["origin"], best["protocol"], best["fraction_of_copy"], best["gb_per_s"]) == ("imported", "kernel_tuner", None, None)
+    trials = {row["parameters"]["block_size_x"]: row for row in rows("inspect", "trials", "--db", path)}
+    assert trials[64]["time_us"] == pytest.approx(400)
+    assert trials[64]["created"] == "2023-12-22T09:53:48.691Z"
+    assert trials[512]["outcome"] == "not_applicable"
+    assert rows("rebuild", "--db", path) == [{"settled": 0, "stale": 0, "unknown": 1}]
+
+
+@pytest.mark.parametrize(("failed", "outcome"), FAILED)
+def test_each_kind_of_failure_is_an_outcome(tmp_path: Path, failed: dict[str, Any], outcome: Outcome) -> None:
+    imported(tmp_path / "x.sqlite", written(tmp_path / "cache.json", [entry(64, 0, **failed)]))
+    with Database(tmp_path / "x.sqlite", mode="read") as db:
+        (row,) = db.trial_rows()
+        assert (row["outcome"], row["time_us"], db.best()) == (outcome.value, None, [])
+        assert row["message"].startswith("Kernel Tuner says ")
+
+
+def test_importing_again_adds_nothing_and_a_cache_that_has_grown_adds_what_is_new(tmp_path: Path) -> None:
+    first, grown = written(tmp_path / "1.json", ENTRIES[:1], closed=False), written(tmp_path / "2.json", ENTRIES)
+    once, path = imported(tmp_path / "once", grown), tmp_path / "x.sqlite"
+    assert imported(path, first) != once
+    assert imported(path, grown, grown, first, grown)
+    with Database(path) as db:
+        assert len(db.trial_rows()) == 3
+        assert import_cache(db, read_cache(grown)) == {"trials": 0, "best": 0}
+
+
+def test_imported_caches_travel_like_everything_else(tmp_path: Path) -> None:
+    content = imported(tmp_path / "x.sqlite", written(tmp_path / "cache.json", ENTRIES))
+    said("export", str(tmp_path / "e.sqlite"), "--db", str(tmp_path / "x.sqlite"))
+    with Database(tmp_path / "y.sqlite", create=True) as db:
+        db.import_from(tmp_path / "e.sqlite")
+        assert db.content_hash() == content
+
+
+def test_the_dispatcher_takes_nothing_from_a_cache(tmp_path: Path) -> None:
+    file = written(tmp_path / "cache.json", ENTRIES)
+    file.write_text(file.read_text().replace("vector_add", "softmax").replace("NVIDIA RTX A4000", DEVICE.name))
+    imported(tmp_path / "x.sqlite", file)
+    with pytest.warns(RuntimeWarning, match="are left out"):
+        assert knowledge_of([Layer(tmp_path / "x.sqlite")], load("softmax"), DEVICE).tuned == ()
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(0, 10_000))
+def test_a_file_cut_anywhere_gives_its_whole_lines_or_one_sentence(tmp_path: Path, at: int) -> None:
+    text = written(tmp_path / "whole.json", ENTRIES, closed=False).read_text()
+    cut = text[: at % (len(text) + 1)]
+    (tmp_path / "cut.json").write_text(cut)
+    if '"cache": {' not in cut:
+        with pytest.raises(UsageError, match=r"\A[^\n]+\Z"):
+            read_cache(tmp_path / "cut.json")
+    else:
+        cache = read_cache(tmp_path / "cut.json")
+        assert list(cache.entries) == ENTRIES[: len(cache.entries)]
+        assert len(cache.entries) >= cut.count('"},\n')
+
+
+def test_a_packed_cache_is_read_and_a_cut_one_says_so(tmp_path: Path) -> None:
+    text = written(tmp_path / "whole.json", ENTRIES, closed=False).read_text()
+    (tmp_path / "cut.json.gz").write_bytes(gzip.compress(text[:-30].encode()))
+    (brought,) = rows("import", str(tmp_path / "cut.json.gz"), "--db", str(tmp_path / "x.sqlite"))
+    assert brought["trials"] == 2
+    assert brought["note"] == "Kernel Tuner: vector_add 16x1024 float32 on NVIDIA RTX A4000; its last line was cut short and is left out"
+
+
+def computed_size(header: dict[str, Any]) -> None:
+    header["problem_size"] = "callable"
+
+
+def no_parameters(header: dict[str, Any]) -> None:
+    del header["tune_params_keys"]
+
+
+def list_for_a_cache(header: dict[str, Any]) -> None:
+    header["cache"] = [1, 2]
+
+
+def negative_size(header: dict[str, Any]) -> None:
+    header["problem_size"] = [-4, 4]
+
+
+@pytest.mark.parametrize("change", [computed_size, no_parameters, list_for_a_cache, negative_size])
+def test_what_a_cache_must_say_and_does_not_is_one_sentence(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    header = json.loads(json.dumps(HEADER))
+    change(header)
+    (tmp_path / "x.json").write_text(json.dumps(header))
+    assert "negative" in (sentence := refused("import", str(tmp_path / "x.json"), "--db", str(tmp_path / "x.sqlite"))) or (
+        "x.json is not a cache file of Kernel Tuner" in sentence
+    )
+
+
+def test_a_packed_file_that_is_damaged_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "x.json.gz").write_bytes(gzip.compress(b"{}" * 100)[:-12])
+    assert "x.json.gz cannot be read" in refused("import", str(tmp_path / "x.json.gz"), "--db", str(tmp_path / "x.sqlite"))
+
+
+def schema(name: str) -> Any:
+    return json.loads((SCHEMAS / f"{name}-schema.json").read_text())
+
+
+def test_a_t4_document_is_as_both_published_schemas_have_it(tmp_path: Path) -> None:
+    path, target = measured(tmp_path / "x.sqlite"), tmp_path / "t4.json"
+    said("export", "--t4", str(target), "--db", str(path))
+    document = json.loads(target.read_text())
+    jsonschema.validate(document, schema("results"))
+    jsonschema.validate(document, schema("metadata"))
+    with Database(path, mode="read") as db:
+        trials = sorted(db.trial_rows(), key=lambda row: row["trial"])
+    assert len(document["results"]) == len(trials)
+    for result, row in zip(document["results"], trials, strict=True):
+        assert result["configuration"] == {"version": row["version"], **row["parameters"]}
+        assert result["problem"]["rows"] == row["rows"]
+        right = row["outcome"] == "ok"
+        assert (result["invalidity"] == "correct", result["correctness"]) == (right, int(right))
+        if right:
+            assert statistics.median(result["times"]["runtimes"]) == pytest.approx(row["time_us"] / 1e3)
+            assert {"name": "time", "value": row["time_us"] / 1e3, "unit": "ms"} in result["measurements"]
+    assert document["metadata"]["environment"]["requirements"] == ["pycuda-autotune==0.1.0", "pycuda==2026.1"]
+
+
+def test_the_published_schema_refuses_what_is_not_t4(tmp_path: Path) -> None:
+    path, target = measured(tmp_path / "x.sqlite"), tmp_path / "t4.json"
+    said("export", "--t4", str(target), "--size", "1x1024", "--dtype", "float32", "--device", DEVICE.name, "--db", str(path))
+    document = json.loads(target.read_text())
+    assert {result["problem"]["cols"] for result in document["results"]} == {1024}
+    del document["results"][0]["invalidity"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema("results"))
+
+
+def test_every_outcome_has_a_word_in_t4() -> None:
+    from autotune.database.t4 import INVALIDITY
+
+    assert set(INVALIDITY) == set(Outcome)
+    allowed = schema("results")["properties"]["results"]["items"]["properties"]["invalidity"]["enum"]
+    assert set(INVALIDITY.values()) <= set(allowed)
