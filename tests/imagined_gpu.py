@@ -40,7 +40,7 @@ def time_us(configuration: Configuration, problem: Problem) -> float:
     threads_per_row = bounds.threads * bounds.cluster if launch.blocks >= problem.rows else int(given.get("lanes", 1))
     steps = math.ceil(problem.cols / (vector * depth * max(1, threads_per_row * launch.blocks // max(problem.rows, launch.blocks))))
     latency = reads * (0.5 + 0.35 * steps) + 0.15 * math.log2(bounds.threads) + (0.8 if bounds.cluster > 1 else 0)
-    return LAUNCH_US + max(moved / rate * tail**0.3, latency * max(1.0, waves**0.8))
+    return LAUNCH_US + float(max(moved / rate * tail**0.3, latency * max(1.0, waves**0.8)))
 
 
 def matrix(sizes: list[tuple[int, int]], dtype: str = "float32", versions: tuple[str, ...] = ()) -> Matrix:

@@ -21,6 +21,8 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Times = Mapping[Problem, Mapping[Configuration, float]]
 Family = Configuration | None  # None is the operation's analytic default, whatever it proposes
 
+UNKNOWN = 0.25  # log regret to expect at least of what was not measured: a search leaves out what it has reason not to try
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
@@ -112,6 +114,7 @@ def read(database: "Database", operation: Operation, device: Device, timing: Tim
 
 
 def pessimistic(costs: Array) -> Array:
-    """What to expect of each family (column) where it was not measured: the upper quartile of its log regret where it was."""
+    """What to expect of each family (column) where it was not measured: the upper quartile of its log regret where it was, or worse."""
     known = np.isfinite(costs)
-    return np.array([np.quantile(column[there], 0.75) if there.any() else 1.0 for column, there in zip(costs.T, known.T, strict=True)])
+    quartiles = [np.quantile(column[there], 0.75) if there.any() else UNKNOWN for column, there in zip(costs.T, known.T, strict=True)]
+    return np.maximum(UNKNOWN, quartiles)
