@@ -164,9 +164,33 @@ def test_what_a_cache_must_say_and_does_not_is_one_sentence(tmp_path: Path, chan
     header = json.loads(json.dumps(HEADER))
     change(header)
     (tmp_path / "x.json").write_text(json.dumps(header))
-    assert "negative" in (sentence := refused("import", str(tmp_path / "x.json"), "--db", str(tmp_path / "x.sqlite"))) or (
-        "x.json is not a cache file of Kernel Tuner" in sentence
-    )
+    assert "x.json is not a cache file of Kernel Tuner" in refused("import", str(tmp_path / "x.json"), "--db", str(tmp_path / "x.sqlite"))
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["time", "times", "block_size_x", "x"]), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.dictionaries(st.sampled_from([*HEADER, "other"]), anything),
+    st.dictionaries(st.sampled_from(["time", "times", "timestamp", "block_size_x", "__error__"]), anything),
+)
+def test_whatever_a_cache_holds_it_is_imported_or_refused_in_one_sentence(
+    tmp_path: Path, header: dict[str, Any], line: dict[str, Any]
+) -> None:
+    document = HEADER | {"cache": {"64,0": {**timed(64, 0, 0.5), **line}}} | header
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    try:
+        cache = read_cache(tmp_path / "x.json")
+    except UsageError:
+        return
+    with Database(tmp_path / "x.sqlite", create=True) as db:
+        import_cache(db, cache)
+        assert all(row["time_us"] > 0 for row in db.trial_rows() if row["outcome"] == "ok")
 
 
 def test_a_packed_file_that_is_damaged_is_one_sentence(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from autotune.report.data import collect
 from autotune.report.page import page
 from tests.browser import CHROMEDRIVER, CHROMIUM
 from tests.report_samples import MARKUP, SIZES, measured
-from tests.test_report import contrast
+from tests.test_report import RESULTS, contrast
 
 pytestmark = pytest.mark.browser
 
@@ -106,6 +106,16 @@ def test_it_draws_everything_without_a_complaint_or_a_request(browser: webdriver
     assert all(chart.find_elements(By.CSS_SELECTOR, "svg .mark-symbol path") for chart in charts)
     assert "Best: v3 at" in browser.find_element(By.CSS_SELECTOR, "#plane + figcaption").text
     assert "nvcc 13.0" in browser.find_element(By.ID, "provenance-table").text
+
+
+def test_the_shipped_database_draws_too(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    with Database(RESULTS, mode="read") as database:
+        series = collect(database)
+    (tmp_path / "shipped.html").write_text(page(series, RESULTS.name, ""), encoding="utf-8")
+    opened(browser, tmp_path / "shipped.html")
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+    assert marks(browser, "#plane") >= len(series[0]["problems"])
+    assert marks(browser, "#shares") > len(series[0]["problems"])
 
 
 def test_each_filter_offers_what_the_ones_before_it_leave(browser: webdriver.Chrome, report: Path) -> None:

@@ -76,8 +76,8 @@ def compare_command(a: str, b: str, configurations: bool, changed: bool, toleran
 
 
 def _place(text: str) -> tuple[Path, str | None]:
-    path, _, device = text.partition("#")
-    return Path(path), device or None
+    path, _, device = text.rpartition("#")
+    return (Path(path), device or None) if path and not Path(text).exists() else (Path(text), None)
 
 
 def _kernels(row: Row) -> Row:

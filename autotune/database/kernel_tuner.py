@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from autotune.choice import Candidate, Choice, choose
 from autotune.configuration import Configuration
@@ -74,14 +74,19 @@ def read_cache(path: Path, dtype: str = "float32") -> Cache:
     try:
         sizes = document["problem_size"]
         x, *others = sizes if isinstance(sizes, list) else [sizes]
-        problem = Problem(str(document["kernel_name"]), prod(int(n) for n in others), int(x), dtype)
+        rows, cols = prod(int(n) for n in others), int(x)
+        if not (rows > 0 and cols > 0 and rows * cols < 2**40):
+            raise ValueError(f"{rows} rows of {cols} columns")
+        problem = Problem(str(document["kernel_name"]), rows, cols, dtype)
         names = tuple(str(name) for name in document["tune_params_keys"])
-        entries = tuple(entry for entry in document["cache"].values() if all(name in entry for name in names))
+        entries = tuple(dict(entry) for entry in document["cache"].values())
+        if any(not isinstance(entry[name], int | float | str) for entry in entries for name in names):
+            raise ValueError("a value of a parameter is neither a number nor a text")
         return Cache(str(document["device_name"]) or "unknown", problem, names, entries, cut)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{path} is not a cache file of Kernel Tuner ({type(error).__name__}: {error}); it must say device_name, kernel_name, "
-            "problem_size in numbers, tune_params_keys and cache"
+            "problem_size in numbers of at least 1, tune_params_keys and cache"
         ) from error
 
 
@@ -152,11 +157,15 @@ def configuration(cache: Cache, entry: Mapping[str, Any]) -> Configuration:
 
 def _outcome(entry: Mapping[str, Any]) -> tuple[Outcome, tuple[float, ...], str]:
     said = entry.get("__error__", entry.get("time"))
-    if isinstance(said, int | float) and 0 < said < 1e20:  # 1e20 is what old versions wrote for a failure
+    if _is_time(said):
         times = entry.get("times")
-        milliseconds = times if isinstance(times, list) and times else [said]
-        return Outcome.OK, tuple(1e3 * float(ms) for ms in milliseconds), ""
+        kept = [ms for ms in times if _is_time(ms)] if isinstance(times, list) else []
+        return Outcome.OK, tuple(1e3 * float(ms) for ms in kept or [said]), ""
     return ERRORS.get(str(said), Outcome.LAUNCH_ERROR), (), f"Kernel Tuner says {said}"
+
+
+def _is_time(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and 0 < value < 1e20  # 1e20 is what old versions wrote for a failure; NaN fails both
 
 
 def _settle(connection: sqlite3.Connection, run: int, cache: Cache) -> None:

@@ -38,13 +38,27 @@ function chosenSeries() {
 }
 
 function table(id, caption, rows, columns) {
-  const head = element("tr", {}, ...columns.map(([heading, , number]) => element("th", { scope: "col", textContent: heading, className: number === true ? "number" : "" })));
+  const head = element(
+    "tr",
+    {},
+    ...columns.map(([heading, , number]) =>
+      element("th", { scope: "col", textContent: heading, className: number === true ? "number" : "" }),
+    ),
+  );
   const body = rows.map((row) =>
-    element("tr", { className: row.chosen ? "chosen" : "" }, ...columns.map(([, shown, number]) => element("td", { textContent: shown(row) ?? "", className: number === true ? "number" : number ?? "" }))),
+    element(
+      "tr",
+      { className: row.chosen ? "chosen" : "" },
+      ...columns.map(([, shown, number]) =>
+        element("td", { textContent: shown(row) ?? "", className: number === true ? "number" : (number ?? "") }),
+      ),
+    ),
   );
   const place = byId(id);
   Object.assign(place, { tabIndex: 0, role: "region", ariaLabel: caption });
-  place.replaceChildren(element("table", {}, element("caption", { textContent: caption }), element("thead", {}, head), element("tbody", {}, ...body)));
+  place.replaceChildren(
+    element("table", {}, element("caption", { textContent: caption }), element("thead", {}, head), element("tbody", {}, ...body)),
+  );
 }
 
 async function draw(place, name, datasets, description, empty, more = {}) {
@@ -75,23 +89,44 @@ function figures(shown) {
     ["failed trials", failed.toLocaleString("en")],
     ["sizes whose winner is beyond noise", `${shown.problems.filter((row) => row.beyond_noise).length} of ${shown.problems.length}`],
   ];
-  if (shares.length) facts.push(["of copy, median over sizes", percent(median(shares))], ["sizes at 95 % of copy or more", `${shares.filter((s) => s >= 0.95).length} of ${shares.length}`]);
-  byId("figures").replaceChildren(...facts.map(([what, value]) => element("div", {}, element("dt", { textContent: what }), element("dd", { textContent: value }))));
+  if (shares.length)
+    facts.push(
+      ["of copy, median over sizes", percent(median(shares))],
+      ["sizes at 95 % of copy or more", `${shares.filter((s) => s >= 0.95).length} of ${shares.length}`],
+    );
+  byId("figures").replaceChildren(
+    ...facts.map(([what, value]) => element("div", {}, element("dt", { textContent: what }), element("dd", { textContent: value }))),
+  );
 }
 
 function drawPlane(shown, size) {
   const problems = shown.problems.filter((row) => row.version).map((row) => ({ ...row, chosen: row.size === size }));
   const wins = {};
   for (const row of problems) wins[row.version] = (wins[row.version] ?? 0) + 1;
-  const said = Object.entries(wins).sort((a, b) => b[1] - a[1]).map(([version, count]) => `${version} at ${plural(count, "size")}`);
+  const said = Object.entries(wins)
+    .sort((a, b) => b[1] - a[1])
+    .map(([version, count]) => `${version} at ${plural(count, "size")}`);
   const caption = said.length ? `Best: ${said.join(", ")}.` : "";
   byId("plane").nextElementSibling.textContent = caption;
   table("plane-table", "The best kernel of each tuned size", problems, [
-    ["size", (r) => r.size], ["version", (r) => r.version], ["configuration", (r) => r.configuration], ["time, us", (r) => micro(r.time_us), true],
-    ["+-", (r) => percent(r.plus_minus), true], ["of copy", (r) => percent(r.fraction_of_copy), true], ["state", (r) => r.state],
-    ["runner-up", (r) => r.runner_up], ["behind by", (r) => (r.gap == null ? "" : r.beyond_noise ? percent(r.gap) : "within noise"), true], ["trials", (r) => r.trials, true],
+    ["size", (r) => r.size],
+    ["version", (r) => r.version],
+    ["configuration", (r) => r.configuration],
+    ["time, us", (r) => micro(r.time_us), true],
+    ["+-", (r) => percent(r.plus_minus), true],
+    ["of copy", (r) => percent(r.fraction_of_copy), true],
+    ["state", (r) => r.state],
+    ["runner-up", (r) => r.runner_up],
+    ["behind by", (r) => (r.gap == null ? "" : r.beyond_noise ? percent(r.gap) : "within noise"), true],
+    ["trials", (r) => r.trials, true],
   ]);
-  return draw(byId("plane"), "plane", { plane: problems.length ? shown.plane : [], problems }, `Which version wins over the plane of rows and columns. ${caption}`, "No size has a right result yet.");
+  return draw(
+    byId("plane"),
+    "plane",
+    { plane: problems.length ? shown.plane : [], problems },
+    `Which version wins over the plane of rows and columns. ${caption}`,
+    "No size has a right result yet.",
+  );
 }
 
 function drawShares(shown, size) {
@@ -100,18 +135,35 @@ function drawShares(shown, size) {
   const caption = best ? `Nearest to a copy: ${best.version} at ${best.size} with ${percent(best.share)}.` : "";
   byId("shares").nextElementSibling.textContent = caption;
   table("shares-table", "The best of each version at each size", shares, [
-    ["size", (r) => r.size], ["version", (r) => r.version], ["configuration", (r) => r.configuration], ["time, us", (r) => micro(r.time_us), true], ["of copy", (r) => percent(r.share), true],
+    ["size", (r) => r.size],
+    ["version", (r) => r.version],
+    ["configuration", (r) => r.configuration],
+    ["time, us", (r) => micro(r.time_us), true],
+    ["of copy", (r) => percent(r.share), true],
   ]);
-  return draw(byId("shares"), "shares", { shares }, `Share of copy over columns for each version. ${caption}`, "No copy was timed on this device, so there is nothing to compare with.");
+  return draw(
+    byId("shares"),
+    "shares",
+    { shares },
+    `Share of copy over columns for each version. ${caption}`,
+    "No copy was timed on this device, so there is nothing to compare with.",
+  );
 }
 
 function drawEffects(chosen) {
   const effects = chosen?.effects ?? [];
   const ordered = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
   const names = [...new Set(effects.map((row) => row.parameter))];
-  const sorted = names.flatMap((name) => effects.filter((row) => row.parameter === name).sort((a, b) => ordered(a.value, b.value) || a.version.localeCompare(b.version)));
+  const sorted = names.flatMap((name) =>
+    effects.filter((row) => row.parameter === name).sort((a, b) => ordered(a.value, b.value) || a.version.localeCompare(b.version)),
+  );
   table("effects-table", "Times with each value of each parameter, over the best of all", sorted, [
-    ["parameter", (r) => r.parameter], ["value", (r) => r.value], ["version", (r) => r.version], ["best", (r) => times(r.best), true], ["median", (r) => times(r.median), true], ["configurations", (r) => r.configurations, true],
+    ["parameter", (r) => r.parameter],
+    ["value", (r) => r.value],
+    ["version", (r) => r.version],
+    ["best", (r) => times(r.best), true],
+    ["median", (r) => times(r.median), true],
+    ["configurations", (r) => r.configurations, true],
   ]);
   const versions = [...new Set(effects.map((row) => row.version))].sort((a, b) => a.length - b.length || a.localeCompare(b));
   byId("effects-key").replaceChildren(
@@ -122,7 +174,9 @@ function drawEffects(chosen) {
     }),
   );
   const places = names.map((name) => element("figure", {}, element("h3", { textContent: name }), element("div", { className: "chart" })));
-  byId("effects").replaceChildren(...(places.length ? places : [element("p", { className: "chart empty", textContent: "Nothing ran right at this size." })]));
+  byId("effects").replaceChildren(
+    ...(places.length ? places : [element("p", { className: "chart empty", textContent: "Nothing ran right at this size." })]),
+  );
   return places.map((place, at) => {
     const effect = sorted.filter((row) => row.parameter === names[at]);
     return draw(place.lastChild, "effect", { effect }, `Time over the best for each value of ${names[at]}.`, "");
@@ -131,15 +185,29 @@ function drawEffects(chosen) {
 
 function drawConvergence(shown, chosen) {
   const convergence = chosen?.convergence ?? [];
-  const others = shown.sizes.filter((row) => row !== chosen).slice(0, 60).flatMap((row) => row.convergence.map((step) => ({ ...step, size: row.size })));
+  const others = shown.sizes
+    .filter((row) => row !== chosen)
+    .slice(0, 60)
+    .flatMap((row) => row.convergence.map((step) => ({ ...step, size: row.size })));
   const steps = convergence.filter((step) => step.version);
   const near = steps.find((step) => step.slowdown <= 1.01);
-  const caption = near ? `Within 1 % of the final best after ${plural(near.trial, "configuration")} of ${convergence.at(-1).trial.toLocaleString("en")}.` : "";
+  const caption = near
+    ? `Within 1 % of the final best after ${plural(near.trial, "configuration")} of ${convergence.at(-1).trial.toLocaleString("en")}.`
+    : "";
   byId("convergence").nextElementSibling.textContent = caption;
   table("convergence-table", "Each trial that was faster than all before it", steps, [
-    ["trial", (r) => r.trial, true], ["version", (r) => r.version], ["time, us", (r) => micro(r.time_us), true], ["over the final best", (r) => times(r.slowdown), true],
+    ["trial", (r) => r.trial, true],
+    ["version", (r) => r.version],
+    ["time, us", (r) => micro(r.time_us), true],
+    ["over the final best", (r) => times(r.slowdown), true],
   ]);
-  return draw(byId("convergence"), "convergence", { convergence, others: convergence.length ? others : [] }, `Best time so far by trials. ${caption}`, "Nothing ran right at this size.");
+  return draw(
+    byId("convergence"),
+    "convergence",
+    { convergence, others: convergence.length ? others : [] },
+    `Best time so far by trials. ${caption}`,
+    "Nothing ran right at this size.",
+  );
 }
 
 function drawFailures(shown) {
@@ -147,23 +215,42 @@ function drawFailures(shown) {
   byId("failures").nextElementSibling.textContent = failed ? `${plural(failed, "trial")} failed.` : "";
   byId("failures-table").parentElement.hidden = !failed;
   table("failures-table", "The most common reasons", shown.reasons, [
-    ["version", (r) => r.version], ["outcome", (r) => r.outcome.replaceAll("_", " ")], ["trials", (r) => r.count, true], ["what was said", (r) => r.message, "long"],
+    ["version", (r) => r.version],
+    ["outcome", (r) => r.outcome.replaceAll("_", " ")],
+    ["trials", (r) => r.count, true],
+    ["what was said", (r) => r.message, "long"],
   ]);
   const { color } = charts.failures.encoding;
   const domain = color.scale.domain.filter((outcome) => shown.failures.some((row) => row.outcome === outcome));
   const range = domain.map((outcome) => color.scale.range[color.scale.domain.indexOf(outcome)]);
   const encoding = { ...charts.failures.encoding, color: { ...color, scale: { domain, range } } };
   const height = 110 + 28 * new Set(shown.failures.map((row) => row.version)).size;
-  return draw(byId("failures"), "failures", { failures: shown.failures }, "Failed trials of each version by reason.", "No trial failed.", { height, encoding });
+  return draw(byId("failures"), "failures", { failures: shown.failures }, "Failed trials of each version by reason.", "No trial failed.", {
+    height,
+    encoding,
+  });
 }
 
 function provenance(shown) {
-  byId("method").textContent = `Protocol ${shown.protocol}, rule ${shown.protocol_rule}: ${shown.provenance.at(-1)?.protocol_description ?? ""}.`;
+  byId("method").textContent =
+    `Protocol ${shown.protocol}, rule ${shown.protocol_rule}: ${shown.provenance.at(-1)?.protocol_description ?? ""}.`;
   table("provenance-table", "What was measured with what", shown.provenance, [
-    ["measured", (r) => (r.first.slice(0, 10) === r.last.slice(0, 10) ? r.first.slice(0, 10) : `${r.first.slice(0, 10)} to ${r.last.slice(0, 10)}`)],
-    ["driver", (r) => r.driver], ["CUDA", (r) => r.cuda], ["compiler", (r) => r.compiler], ["PyCUDA", (r) => r.pycuda], ["autotune", (r) => r.package],
-    ["system", (r) => r.os], ["card", (r) => r.card], ["origin", (r) => r.origin], ["runs", (r) => r.runs, true], ["trials", (r) => r.trials, true],
-    ["replayed", (r) => r.replayed, true], ["of older templates, not shown", (r) => r.of_older_templates, true],
+    [
+      "measured",
+      (r) => (r.first.slice(0, 10) === r.last.slice(0, 10) ? r.first.slice(0, 10) : `${r.first.slice(0, 10)} to ${r.last.slice(0, 10)}`),
+    ],
+    ["driver", (r) => r.driver],
+    ["CUDA", (r) => r.cuda],
+    ["compiler", (r) => r.compiler],
+    ["PyCUDA", (r) => r.pycuda],
+    ["autotune", (r) => r.package],
+    ["system", (r) => r.os],
+    ["card", (r) => r.card],
+    ["origin", (r) => r.origin],
+    ["runs", (r) => r.runs, true],
+    ["trials", (r) => r.trials, true],
+    ["replayed", (r) => r.replayed, true],
+    ["of older templates, not shown", (r) => r.of_older_templates, true],
   ]);
 }
 
@@ -184,7 +271,9 @@ async function show() {
   for (const place of document.querySelectorAll("span.size")) place.textContent = size;
   figures(shown);
   provenance(shown);
-  await Promise.all([drawPlane(shown, size), drawShares(shown, size), ...drawEffects(chosen), drawConvergence(shown, chosen), drawFailures(shown)].flat());
+  await Promise.all(
+    [drawPlane(shown, size), drawShares(shown, size), ...drawEffects(chosen), drawConvergence(shown, chosen), drawFailures(shown)].flat(),
+  );
   if (mine === turn) {
     byId("shown").textContent = `Shown: ${FACETS.map((name) => facet(shown, name)).join(", ")}, ${size}.`;
     document.body.classList.add("ready");
