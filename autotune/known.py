@@ -9,6 +9,7 @@ from autotune.configuration import Configuration
 from autotune.database import Database
 from autotune.evidence import Evidence, weigh
 from autotune.problem import Problem
+from autotune.search import Budget
 from autotune.trial import Outcome
 
 TRIES = {Outcome.COMPILE_ERROR: 1}  # the same source fails to compile the same way again; anything else may have been bad luck
@@ -53,6 +54,13 @@ def look(database: Database, backend: Backend, problem: Problem, space: Sequence
 def tries(outcome: Outcome) -> int:
     """How often a configuration may fail like this before it is left alone."""
     return TRIES.get(outcome, DEFAULT_TRIES)
+
+
+def planned(budget: Budget, space: int, known: int) -> int | None:
+    """How many of `space` configurations are known once `budget` is spent, where that can be said."""
+    if budget.exhaustive:
+        return space
+    return max(known, min(space, budget.trials)) if budget.trials else None
 
 
 def _weighed(database: Database, backend: Backend, problem: Problem, template_shas: Mapping[str, str]) -> Evidence:

@@ -12,7 +12,7 @@ from autotune.backends import Backend, Bench
 from autotune.choice import Choice, candidates, choose
 from autotune.configuration import Configuration
 from autotune.database import Database, Settled
-from autotune.known import Known, look, tries
+from autotune.known import Known, look, planned, tries
 from autotune.ledger import Ledger
 from autotune.operation import Operation
 from autotune.problem import Problem
@@ -60,11 +60,10 @@ class Tuning:
         """Measure until the budget is spent, then settle; raises KeyboardInterrupt after storing what there is."""
         self._started = time.monotonic()
         tools, known = self._tools, self._known
-        mine = ProblemSummary(
-            self._problem, len(self._space), len(known.times), len(known.blocked & set(self._space)), len(known.evidence.stale)
-        )
+        space, tried = len(self._space), len(known.times)
+        blocked, stale = len(known.blocked.intersection(self._space)), len(known.evidence.stale)
+        self._done = mine = ProblemSummary(self._problem, space, tried, blocked, stale, planned(self._budget, space, tried))
         self._summary.problems.append(mine)
-        self._done = mine
         tools.watcher.problem(mine)
         final = self._final()
         if final is not None:
@@ -157,6 +156,7 @@ class Tuning:
             self._tools.workshop.build(batch, self._problem.dtype)
             for configuration in batch:
                 study.tell(configuration, self._try(bench, configuration, mine))
+                mine.done += 1
 
     def _study(self) -> Study:
         return Study(self._space, seed=self._tools.seed, known=self._known.times, priors=self._priors())
@@ -205,7 +205,7 @@ class Tuning:
         return True
 
     def _sha(self, configuration: Configuration) -> str:
-        """The hash of the template that a configuration's instance was, or would be, made of."""
+        """The hash of the template that the configuration is made of."""
         instance = self._tools.workshop.find(configuration, self._problem.dtype)
         return instance.template_sha if instance else self._shas[configuration.version]
 

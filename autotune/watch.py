@@ -15,8 +15,9 @@ from autotune.trial import Outcome
 class ProblemSummary:
     """What a sweep did for one problem. `copy_us` is the device copy of the same bytes, None off a GPU.
 
-    Of `space` configurations, `known` had been measured, failed or blocked before, `blocked` among them. `stale` earlier trials no
-    longer count, because the template, the flags, the compiler or the driver has changed since.
+    Of `space` configurations, `known` had been measured, failed or blocked before, `blocked` among them, and `done` were since. It ends
+    at `planned` of them, or None when that depends on what is found. `stale` earlier trials no longer count, because the template, the
+    flags, the compiler or the driver has changed since.
     """
 
     problem: Problem
@@ -24,6 +25,8 @@ class ProblemSummary:
     known: int
     blocked: int = 0
     stale: int = 0
+    planned: int | None = None
+    done: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     choice: Choice | None = None
@@ -45,6 +48,15 @@ class Summary:
     @property
     def new_trials(self) -> int:
         return sum(p.new_trials for p in self.problems)
+
+    @property
+    def outcomes(self) -> Counter[Outcome]:
+        return sum((p.outcomes for p in self.problems), Counter())
+
+    @property
+    def confirmed(self) -> int:
+        """How many problems have a best that won its race."""
+        return sum(p.confirmed for p in self.problems)
 
 
 class Watcher:

@@ -3,6 +3,8 @@
 import json
 import sys
 import time
+from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -13,6 +15,8 @@ from autotune.device import Device
 from autotune.selector.training import Trained
 from autotune.trial import Outcome
 from autotune.watch import ProblemSummary, Summary, Watcher
+
+SHOWN_FAILURES = 3
 
 
 def watcher(*, as_json: bool) -> Watcher:
@@ -27,8 +31,11 @@ class PlainWatcher(Watcher):
 
     def __init__(self) -> None:
         self._note = ""
+        self._problems = 0
+        self._started = time.monotonic()
 
     def began(self, problems: int, device: Device, *, replayed: bool) -> None:
+        self._problems = problems
         self._note = f" (recorded on {device.name})" if replayed else ""
         self._say(f"tuning {problems} problem{'s' * (problems != 1)} on {device.name}")
 
@@ -36,9 +43,18 @@ class PlainWatcher(Watcher):
         if done == total and not self._note:
             self._say(f"built {total} instances")
 
+    def waiting(self, why: str, seconds: float) -> None:
+        self._say(f"{why}; waiting up to {seconds:.0f} s for room")
+
     def settled(self, summary: ProblemSummary) -> None:
-        for message, count in summary.failures.most_common(3):
+        if summary.stale and summary.new_trials:
+            self._say(
+                f"{summary.problem}: {summary.stale} earlier trials no longer count: the kernel, its compiler or the driver has changed"
+            )
+        for message, count in summary.failures.most_common(SHOWN_FAILURES):
             self._say(f"{summary.problem}: {count} x {message}")
+        if (more := len(summary.failures) - SHOWN_FAILURES) > 0:
+            self._say(f"{summary.problem}: {more} more ways to fail; see `autotune inspect trials`")
         self._say(describe(summary))
 
     def learnt(self, trained: Trained) -> None:
@@ -47,14 +63,16 @@ class PlainWatcher(Watcher):
     def ended(self, summary: Summary) -> None:
         if summary.interrupted:
             self._say("interrupted; everything measured so far is stored, and the same command goes on from here")
-        self._say(f"{summary.new_trials} new trials")
+        counts = f" ({outcomes(summary.outcomes)})" if summary.new_trials else ""
+        problems = f"{summary.confirmed} of {self._problems} problem{'s' * (self._problems != 1)} confirmed"
+        self._say(f"{summary.new_trials} new trials{counts} in {time.monotonic() - self._started:.1f} s; {problems}")
 
     def _say(self, line: str) -> None:
         click.echo(line + self._note)
 
 
 class BarWatcher(PlainWatcher):
-    """A progress bar with time left, best so far and share of copy, above which the plain lines pass."""
+    """A progress bar with time left, best so far, share of copy and counts by outcome, above which the plain lines pass."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -71,6 +89,8 @@ class BarWatcher(PlainWatcher):
             console=self._console,
             transient=True,
         )
+        self._place = 0
+        self._tuning_since = self._started
         self._builds = self._progress.add_task("building", total=None, best="", visible=False)
         self._trials = self._progress.add_task("", total=None, best="", visible=False)
 
@@ -80,10 +100,14 @@ class BarWatcher(PlainWatcher):
 
     def building(self, done: int, total: int) -> None:
         self._progress.update(self._builds, completed=done, total=total, visible=done < total)
+        self._tuning_since = time.monotonic()
         super().building(done, total)
 
     def problem(self, summary: ProblemSummary) -> None:
-        self._progress.reset(self._trials, description=str(summary.problem), total=summary.space, completed=summary.known, best="")
+        self._place += 1
+        self._progress.reset(
+            self._trials, description=self._named(summary), total=summary.planned, completed=summary.known, best=self._all_left()
+        )
         self._progress.update(self._trials, visible=True)
 
     def trial(
@@ -95,23 +119,40 @@ class BarWatcher(PlainWatcher):
         best_us: float | None,
         message: str = "",
     ) -> None:
-        self._progress.update(self._trials, completed=summary.known + summary.new_trials, best=self._best(summary, best_us))
+        completed = summary.known + summary.done + 1
+        self._progress.update(self._trials, completed=completed, best=self._best(summary, best_us) + self._all_left())
 
     def racing(self, summary: ProblemSummary, contenders: int) -> None:
-        self._progress.update(self._trials, description=f"{summary.problem}, {contenders} race")
+        self._progress.update(self._trials, description=f"{self._named(summary)}, {contenders} race")
+
+    def waiting(self, why: str, seconds: float) -> None:
+        super().waiting(why, seconds)
+        self._progress.update(self._trials, description="waiting for room")
 
     def ended(self, summary: Summary) -> None:
         self._progress.stop()
         super().ended(summary)
 
+    def _named(self, summary: ProblemSummary) -> str:
+        return f"{summary.problem}" + (f" ({self._place} of {self._problems})" if self._problems > 1 else "")
+
     def _best(self, summary: ProblemSummary, best_us: float | None) -> str:
-        failed = sum(count for outcome, count in summary.outcomes.items() if not outcome.timed)
         parts = [f"best {microseconds(best_us)} us"] if best_us else []
         if best_us and summary.copy_us:
             parts.append(f"{percent(summary.copy_us / best_us)} of copy")
-        if failed:
-            parts.append(f"{failed} failed")
+        others = Counter(summary.outcomes)
+        del others[Outcome.OK]
+        if others:
+            parts.append(outcomes(others))
         return ", ".join(parts) + self._note
+
+    def _all_left(self) -> str:
+        """The time that all further problems are going to take, going by those before."""
+        before, left = self._place - 1, self._problems - self._place
+        if not before or not left:
+            return ""
+        seconds = (time.monotonic() - self._tuning_since) / before * left
+        return f"; the other {left} in about {timedelta(seconds=round(seconds))}"
 
     def _say(self, line: str) -> None:
         self._console.print(line + self._note, markup=False, highlight=False)
@@ -132,7 +173,8 @@ class JsonWatcher(Watcher):
         self._say("building", done=done, total=total)
 
     def problem(self, summary: ProblemSummary) -> None:
-        self._say("problem", **_named(summary), space=summary.space, known=summary.known)
+        counted = {name: getattr(summary, name) for name in ("space", "known", "blocked", "planned")}
+        self._say("problem", **_named(summary), **counted)
 
     def trial(
         self,
@@ -144,10 +186,15 @@ class JsonWatcher(Watcher):
         message: str = "",
     ) -> None:
         chosen = {"version": configuration.version, "parameters": dict(configuration.parameters)}
-        self._say("trial", **_named(summary), **chosen, outcome=outcome, time_us=time_us, best_us=best_us)
+        share = summary.copy_us / best_us if summary.copy_us and best_us else None
+        facts = {"outcome": outcome, "time_us": time_us, "best_us": best_us, "fraction_of_copy": share, "message": message}
+        self._say("trial", **_named(summary), **chosen, **facts, done=summary.known + summary.done + 1)
 
     def racing(self, summary: ProblemSummary, contenders: int) -> None:
         self._say("racing", **_named(summary), contenders=contenders)
+
+    def waiting(self, why: str, seconds: float) -> None:
+        self._say("waiting", why=why, at_most_s=seconds)
 
     def settled(self, summary: ProblemSummary) -> None:
         choice = summary.choice
@@ -157,6 +204,8 @@ class JsonWatcher(Watcher):
                 "parameters": dict(choice.configuration.parameters),
                 "time_us": choice.time_us,
                 "confidence_us": [choice.low_us, choice.high_us],
+                "runner_up_us": choice.runner_up_us,
+                "gap": choice.gap,
                 "beyond_noise": choice.beyond_noise,
                 "confirmed": summary.confirmed,
             }
@@ -164,7 +213,8 @@ class JsonWatcher(Watcher):
             else {}
         )
         counts = {str(outcome): count for outcome, count in summary.outcomes.items()}
-        self._say("settled", **_named(summary), **best, copy_us=summary.copy_us, outcomes=counts, failures=dict(summary.failures))
+        told = {"outcomes": counts, "failures": dict(summary.failures), "stale": summary.stale}
+        self._say("settled", **_named(summary), **best, copy_us=summary.copy_us, **told)
 
     def learnt(self, trained: Trained) -> None:
         regret = trained.model.regret
@@ -172,17 +222,24 @@ class JsonWatcher(Watcher):
         self._say("learnt", dtype=trained.dtype, kind=trained.model.kind, sizes=trained.model.sizes, regret=facts, why=trained.why)
 
     def ended(self, summary: Summary) -> None:
-        self._say("ended", new_trials=summary.new_trials, interrupted=summary.interrupted)
+        counts = {str(outcome): count for outcome, count in summary.outcomes.items()}
+        self._say("ended", new_trials=summary.new_trials, outcomes=counts, confirmed=summary.confirmed, interrupted=summary.interrupted)
 
     def _say(self, event: str, **facts: Any) -> None:
         recorded = {"recorded_on": self._recorded_on} if self._recorded_on else {}
         click.echo(json.dumps({"event": event, "seconds": round(time.monotonic() - self._started, 3), **recorded, **facts}))
 
 
+def outcomes(counts: Counter[Outcome]) -> str:
+    """How often each outcome came, the most frequent first: 96 ok, 2 crashed."""
+    return ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in counts.most_common())
+
+
 def describe(summary: ProblemSummary) -> str:
     """One line on what was tried for a problem, what won, and how sure that is."""
     choice, new = summary.choice, summary.new_trials
-    tried = f"{summary.problem}: {new} new of {summary.space} configurations"
+    blocked = f", {summary.blocked} blocked" if summary.blocked else ""
+    tried = f"{summary.problem}: {new} new trials, {summary.known + summary.done} of {summary.space} configurations known{blocked}"
     if choice is None:
         return f"{tried}; none of them can be used"
     share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
