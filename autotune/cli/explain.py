@@ -8,18 +8,22 @@ import click
 
 from autotune import source
 from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of
-from autotune.cli.output import Column, Form, Row, emit, microseconds, reading
+from autotune.cli.output import Column, Form, Row, emit, microseconds, percent, reading
 from autotune.dispatch.explain import explain
 from autotune.dispatch.selection import Candidate, Explanation
 from autotune.problem import Problem, parse_size
+from autotune.selector.model import Model
 
 CANDIDATES = (
     Column("tier", "tier", right=False),
     Column("configuration", "configuration", right=False),
     Column("tuned_at", "tuned at", right=False),
     Column("time_us", "time us there", microseconds),
+    Column("expected_regret", "expected behind", percent),
     Column("verdict", "verdict", right=False),
 )
+
+NEAREST = CANDIDATES[1:4]
 
 
 def _chosen(command: Any) -> Any:
@@ -48,9 +52,11 @@ def explain_command(
         click.echo(
             f"{story.problem} on {story.device.name}: {story.chosen.configuration if story.chosen else 'no kernel'}, tier {story.tier}"
         )
+        if story.model:
+            click.echo(f"selector: {story.model}")
     emit(rows, CANDIDATES, form)
     if form == "table" and story.nearest:
-        emit([_row(candidate, story) for candidate in story.nearest], CANDIDATES[1:4], "table", title="nearest tuned sizes")
+        emit([_row(candidate, story) for candidate in story.nearest], NEAREST, "table", title="nearest tuned sizes")
 
 
 @click.command("source")
@@ -66,7 +72,8 @@ def source_command(operation: str, size: str, dtype: str | None, device: str | N
 
 def _row(candidate: Candidate, story: Explanation) -> Row:
     tuned = candidate.tuned
-    verdict = "chosen" if candidate == story.chosen else candidate.rejected or candidate.note or "not needed"
+    said = "chosen" if candidate == story.chosen else candidate.rejected or "not needed"
+    verdict = f"{said} ({candidate.note})" if candidate.note else said
     return {
         "tier": candidate.tier,
         "configuration": str(candidate.configuration),
@@ -75,7 +82,22 @@ def _row(candidate: Candidate, story: Explanation) -> Row:
         "tuned_at": f"{tuned.rows}x{tuned.cols}" if tuned else None,
         "time_us": tuned.time_us if tuned else None,
         "distance": candidate.distance,
+        "expected_regret": candidate.expected_regret,
         "verdict": verdict,
         "problem": asdict(story.problem),
         "device": story.device.name,
+        "selector": _selector(story.model) if story.model else None,
+    }
+
+
+def _selector(model: Model) -> Row:
+    regret, default = model.regret, model.default_regret
+    return {
+        "kind": model.kind,
+        "sizes": model.sizes,
+        "kernels": ["the analytic default" if family is None else str(family) for family in model.members],
+        "regret_geomean": regret.geomean,
+        "regret_p95": regret.p95,
+        "regret_worst": regret.worst,
+        "default_regret_geomean": default.geomean if default else None,
     }

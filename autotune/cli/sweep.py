@@ -15,8 +15,10 @@ from autotune.cli.options import db_option, device_option, kernels_option, opera
 from autotune.cli.output import Column, Row, emit, microseconds, parameters, percent
 from autotune.cli.progress import watcher
 from autotune.database import Database, default_path
+from autotune.errors import UsageError
 from autotune.problem import Problem
 from autotune.search import Budget
+from autotune.selector.dense import missed
 from autotune.sweeping import sweep
 
 VERSION_COLUMNS = (
@@ -51,6 +53,7 @@ VERSION_COLUMNS = (
 @click.option(
     "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, metavar="S", help="Seconds until a kernel counts as hung."
 )
+@click.option("--from-misses", is_flag=True, help="Also the sizes that the dispatcher noted it had no answer of its own for.")
 @db_option
 @kernels_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for every step.")
@@ -69,13 +72,14 @@ def sweep_command(
     seed: int,
     jobs: int | None,
     hang_timeout: float,
+    from_misses: bool,
     db: Path | None,
     kernels: Path | None,
     as_json: bool,
 ) -> int:
     """Tune OPERATION: build every configuration, check it, time it, store it, and settle which is best for each size."""
     chosen_operation = operation_of(operation, kernels, versions)
-    problems = problems_of(chosen_operation, sizes, sizes_file, dtypes)
+    problems = [] if from_misses and not (sizes or sizes_file) else problems_of(chosen_operation, sizes, sizes_file, dtypes)
     limited = exhaustive or any(limit is not None for limit in (trials, seconds, until_gain))
     budget = Budget(trials=trials, seconds=seconds, until_gain=until_gain, exhaustive=exhaustive) if limited else None
     selected = select(device, protocol=protocol, hang_timeout_s=hang_timeout, jobs=jobs)
@@ -83,6 +87,11 @@ def sweep_command(
         selected.backend.require(problems)
     path = db or default_path()
     with closing(selected.backend) as backend, Database(path, mode="write", create=True) as database:
+        if from_misses:
+            asked = missed(database, chosen_operation, backend.device.name, dtypes)
+            problems += [problem for problem in asked if problem not in problems]
+            if not problems:
+                raise UsageError(f"no miss is noted in {path} for {backend.device.name}; name sizes, or call `note_misses` of a dispatcher")
         note = f" (recorded on {backend.device.name})" if backend.replayed else ""
         if selected.why and not as_json:
             click.echo(f"{selected.why}{note}")

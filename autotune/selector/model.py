@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import log
 from typing import Any, Self
 
 from autotune.configuration import Configuration
@@ -49,7 +50,7 @@ class Model:
     def ranking(self, problem: Problem, device: Device) -> Iterator[tuple[float, Family]]:
         """(expected log regret, family) for each member, best first. Whether a family has a member for `problem` is to be asked."""
         if self.predictor is None:
-            yield 0.0, None
+            yield log(self.regret.geomean), None
         elif not problem.empty:
             for cost, member in self.predictor.ranking(features(problem, device)):
                 family = self.members[member]

@@ -55,7 +55,7 @@ def train(
     """Train on all that `database` knows, and store the result as the active selector; None with fewer than `LEAST_SIZES` tuned sizes.
 
     Deterministic, and free of work when nothing was measured since the last time. With `stale`, times of templates that have changed
-    since count too. Raises UsageError when the database cannot be written.
+    since count as if they had not. Raises UsageError when the database cannot be written.
     """
     matrix = read(database, operation, device, timing, dtype, stale=stale)
     if len(matrix.problems) < LEAST_SIZES:
