@@ -19,6 +19,7 @@ import click
 import torch
 
 from autotune.dispatch import Dispatcher, store
+from autotune.dispatch.cuda_launch import as_argument, frame
 from autotune.problem import Problem
 
 CALLS = 300  # per sample: well below the depth at which a full launch queue holds the host back
@@ -95,12 +96,14 @@ def ours(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
 
     softmax(x, out=out)
     assert torch.allclose(out, torch.softmax(x, -1), rtol=1e-5)
-    (plan,) = softmax._plans.all()
+    plan = softmax._plans.all()[0]
     source, target = x.data_ptr(), out.data_ptr()
     return {
         "ours, out given": lambda: softmax(x, out),
         "ours, result allocated": lambda: softmax(x),
+        "ours, in place": lambda: softmax(x, x),
         "ours, autotune.softmax with out": lambda: autotune.softmax(x, out),
+        "ours, autotune.softmax, result allocated": lambda: autotune.softmax(x),
         "ours, the plan's launch alone": lambda: plan.launch(target, source, 0),
         "torch.empty_like": lambda: torch.empty_like(x),
     }
@@ -134,7 +137,12 @@ def bare_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
     config.sharedMemBytes, config.hStream = launch.shared_bytes, stream
     grid = (launch.blocks, 1, 1, bounds.threads, 1, 1, launch.shared_bytes)
     kept = (values, pointers)
+    problem = Problem("softmax", *x.shape)
+    *words, configuration, packed_arguments = frame(problem, launch, bounds.threads)
+    words[1].value, words[2].value = out.data_ptr(), x.data_ptr()
+    library, handle = ctypes.CDLL("libcuda.so.1"), as_argument(int(function))
     return {
+        "bare launch, ctypes cuLaunchKernelEx": lambda: library.cuLaunchKernelEx(configuration, handle, packed_arguments, None),
         "bare launch, cuda-bindings cuLaunchKernelEx": lambda: (driver.cuLaunchKernelEx(config, function, packed, 0), kept),
         "bare launch, cuda-bindings cuLaunchKernel": lambda: driver.cuLaunchKernel(function, *grid, stream, packed, 0),
     }

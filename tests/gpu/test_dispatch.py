@@ -24,18 +24,19 @@ pytestmark = pytest.mark.gpu
 SOFTMAX = catalogue.load("softmax")
 V3 = Configuration.of("v3", block=256, vector=4, unroll=1)
 V4 = Configuration.of("v4", block=512, vector=4, unroll=1, stash="inputs")
-TUNED = ((64, 1024, V3), (8, 20000, V4))
+V10 = Configuration.of("v10", block=256, items=4, vector=4, hold="exponentials", edges="exact")  # needs a workspace
+TUNED = ((64, 1024, V3), (8, 20000, V4), (1, 65536, V10))
 SHAPES = ((64, 1024), (8, 20000), (4, 7, 33), (5,), (3, 1), (2, 50257))
 
 
 @pytest.fixture(scope="module")
 def database(backend: CudaBackend, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Cubins of three configurations and two tuned sizes, as a sweep leaves them."""
+    """Cubins of some configurations and the sizes tuned with them, as a sweep leaves them."""
     path = tmp_path_factory.mktemp("dispatch") / "tuned.sqlite"
     with Database(path, create=True) as db:
         run = db.begin_run(backend.device, backend.environment, backend.timing)
         instances = {}
-        for configuration in (SOFTMAX.safe, V3, V4):
+        for configuration in (SOFTMAX.safe, *(configuration for _, _, configuration in TUNED)):
             version = SOFTMAX.version(configuration.version)
             db.add_template("softmax", version.name, source.read(version.template))
             ((_, instance),) = backend.compile(version, [configuration], "float32")
@@ -83,7 +84,7 @@ def test_torch_tensors_in_torch_tensors_out(softmax: Dispatcher, torch: Any, sha
 def test_the_tuned_sizes_run_what_was_tuned(softmax: Dispatcher, torch: Any) -> None:
     for rows, cols, _ in TUNED:
         softmax(torch.randn(rows, cols, device="cuda"))
-    assert softmax.stats().hits == {"exact": 2}
+    assert softmax.stats().hits == {"exact": len(TUNED)}
 
 
 @pytest.mark.parametrize("offset", range(4))
@@ -144,6 +145,33 @@ def test_nothing_is_loaded_while_capturing(softmax: Dispatcher, torch: Any) -> N
         graph.capture_end()
 
 
+def test_graphs_captured_on_one_stream_are_replayed_beside_each_other(softmax: Dispatcher, torch: Any) -> None:
+    stream = torch.cuda.Stream()
+    graphs, pairs = [], [(torch.randn(1, 65536, device="cuda"), torch.empty(1, 65536, device="cuda")) for _ in range(2)]
+    torch.cuda.synchronize()
+    for x, out in pairs:
+        with torch.cuda.stream(stream):
+            softmax(x, out=out)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for _ in range(50):
+                softmax(x, out=out)
+        graphs.append(graph)
+        out.fill_(7)
+    assert softmax.stats().hits == {"exact": 102}
+    torch.cuda.synchronize()
+    sides = [torch.cuda.Stream() for _ in graphs]
+    for _ in range(10):
+        for graph, side in zip(graphs, sides, strict=True):
+            with torch.cuda.stream(side):
+                graph.replay()
+    torch.cuda.synchronize()
+    assert all(close(torch, out, x) for x, out in pairs)
+    made = softmax._planner(torch.cuda.current_device()).launcher.workspaces._made  # type: ignore[attr-defined]
+    assert len({address for address, _ in made.values()}) == 3  # one of the stream and one of each capture
+
+
 def test_a_gradient_flows(softmax: Dispatcher, torch: Any) -> None:
     x = torch.randn(64, 1024, device="cuda", requires_grad=True)
     weight = torch.randn(64, 1024, device="cuda")
@@ -171,6 +199,28 @@ for _ in range(4):
 assert torch.allclose(y, torch.softmax(x * 2, -1) + 1, rtol=1e-5, atol=1e-6)
 """
     child(script, AUTOTUNE_DB=str(database))
+
+
+def test_torch_compile_traces_through_any_dispatcher(database: Path, torch: Any) -> None:
+    script = """
+import sys, torch
+from autotune import Dispatcher
+one, two = Dispatcher("softmax", db=sys.argv[1]), Dispatcher("softmax", db=sys.argv[1])
+def f(x, out):
+    one(x, out=out)
+    return two(x * 2) + out
+x, out = torch.randn(64, 1024, device="cuda"), torch.empty(64, 1024, device="cuda")
+y = torch.compile(f, fullgraph=True)(x, out)
+assert torch.allclose(y, torch.softmax(x * 2, -1) + torch.softmax(x, -1), rtol=1e-5, atol=1e-6)
+assert one.stats().hits == two.stats().hits == {"exact": 1}
+x.requires_grad_()
+g = torch.compile(lambda x: one(x).square().sum(), fullgraph=True)
+g(x).backward()
+reference = x.detach().double().requires_grad_()
+torch.softmax(reference, -1).square().sum().backward()
+assert torch.allclose(x.grad.double(), reference.grad, rtol=1e-3, atol=1e-8)
+"""
+    child(script, str(database))
 
 
 def test_threads_share_a_dispatcher(softmax: Dispatcher, torch: Any) -> None:
@@ -250,31 +300,36 @@ def test_numba_arrays(softmax: Dispatcher) -> None:
     assert np.allclose(y.copy_to_host(), e / e.sum(-1, keepdims=True), rtol=1e-5)
 
 
-def test_without_nvcc_g_plus_plus_and_pycuda_it_dispatches(database: Path) -> None:
+@pytest.mark.parametrize("shipped", [False, True])
+def test_without_nvcc_g_plus_plus_and_pycuda_it_dispatches(backend: CudaBackend, database: Path, tmp_path: Path, shipped: bool) -> None:
+    if shipped and backend.device.compute_capability != (9, 0):
+        pytest.skip(f"no kernels are shipped for {backend.device.name}")
     script = """
 import shutil, sys
 sys.modules["pycuda"] = None
-assert shutil.which("nvcc") is None and shutil.which("g++") is None
+assert not any(map(shutil.which, ("nvcc", "g++", "gcc", "cc")))
 import numpy as np
 from cuda.bindings import driver
 from autotune.dispatch import Dispatcher
 softmax = Dispatcher("softmax")
 softmax._cuda.ordinal()
-host = np.random.default_rng(0).normal(size=(64, 1024)).astype(np.float32)
-_, x = driver.cuMemAlloc(host.nbytes)
-_, y = driver.cuMemAlloc(host.nbytes)
-driver.cuMemcpyHtoD(x, host.ctypes.data, host.nbytes)
 class OnGpu:
-    def __init__(self, pointer):
-        self.__cuda_array_interface__ = dict(shape=host.shape, typestr="<f4", data=(int(pointer), False), version=3)
-softmax(OnGpu(x), out=OnGpu(y))
-back = np.empty_like(host)
-driver.cuMemcpyDtoH(back.ctypes.data, y, host.nbytes)
-e = np.exp(host.astype(np.float64)); e /= e.sum(-1, keepdims=True)
-assert np.allclose(back, e, rtol=1e-5)
-assert softmax.stats().hits == {"exact": 1}
+    def __init__(self, host):
+        _, self.pointer = driver.cuMemAlloc(host.nbytes)
+        driver.cuMemcpyHtoD(self.pointer, host.ctypes.data, host.nbytes)
+        self.__cuda_array_interface__ = dict(shape=host.shape, typestr="<f4", data=(int(self.pointer), False), version=3)
+for shape in ((64, 1024), (4, 7, 1023)):
+    host = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    x, y = OnGpu(host), OnGpu(np.zeros_like(host))
+    softmax(x, out=y)
+    back = np.empty_like(host)
+    driver.cuMemcpyDtoH(back.ctypes.data, y.pointer, host.nbytes)
+    e = np.exp(host.astype(np.float64)); e /= e.sum(-1, keepdims=True)
+    assert np.allclose(back, e, rtol=1e-5)
+print(softmax.stats())
+assert softmax.stats().loads > 0
 """
-    child(script, AUTOTUNE_DB=str(database), PATH="/nonexistent")
+    child(script, AUTOTUNE_DB=str(tmp_path / "none.sqlite" if shipped else database), PATH="/nonexistent")
 
 
 def test_after_a_fork_the_error_is_clear(database: Path) -> None:
@@ -295,9 +350,13 @@ assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
     child(script, AUTOTUNE_DB=str(database))
 
 
-def child(script: str, **environment: str) -> None:
+def child(script: str, *arguments: str, **environment: str) -> None:
     paths = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths} | environment, timeout=300
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths} | environment,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
