@@ -1,11 +1,13 @@
 """The main path over many problems: build what is certain to be measured, then tune one problem after the other."""
 
+import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from autotune.backends import Backend
 from autotune.configuration import Configuration
 from autotune.database import Database
+from autotune.errors import StorageError
 from autotune.ledger import ROOM_WAIT_S, Ledger
 from autotune.operation import Operation
 from autotune.problem import Problem
@@ -15,6 +17,8 @@ from autotune.selector.dense import reachable, uncompiled
 from autotune.tuning import Tools, Tuning
 from autotune.watch import Summary, Watcher
 from autotune.workshop import Workshop
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def sweep(
@@ -40,7 +44,7 @@ def sweep(
     watcher = watcher or Watcher()
     summary = Summary()
     watcher.began(len(problems), backend.device, replayed=backend.replayed)
-    with _run(operation, backend, database, command=command, seed=seed) as run_id:
+    with _run(operation, backend, database, summary, command=command, seed=seed) as run_id:
         ledger = Ledger(database, backend, run_id, watcher, room_wait_s=room_wait_s)
         tools = Tools(operation, backend, database, Workshop(backend, operation), watcher, ledger, seed, versions, budget)
         try:
@@ -54,20 +58,24 @@ def sweep(
                 _learn(tools, dict.fromkeys(problem.dtype for problem in problems))
         except KeyboardInterrupt:
             summary.interrupted = True
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise StorageError(f"there is no room for {error.filename or 'a file'} ({error.strerror}); make some and run again") from error
     watcher.ended(summary)
     return summary
 
 
 @contextmanager
-def _run(operation: Operation, backend: Backend, database: Database, *, command: str, seed: int) -> Iterator[int]:
-    """A run of the database, ended as what it was: done, or failed."""
+def _run(operation: Operation, backend: Backend, database: Database, summary: Summary, *, command: str, seed: int) -> Iterator[int]:
+    """A run of the database, ended as what it was: done, interrupted, or failed."""
     for name, template in backend.templates(operation):
         database.add_template(operation.name, name, template)
     run_id = database.begin_run(backend.device, backend.environment, backend.timing, command=command, seed=seed)
     state = "failed"
     try:
         yield run_id
-        state = "done"
+        state = "interrupted" if summary.interrupted else "done"
     finally:
         database.end_run(run_id, state)
 

@@ -1,11 +1,16 @@
 """Where configurations become instances: built on first need, many at a time, and never while something is being timed."""
 
+import errno
+import os
 from collections.abc import Callable, Iterable
 
 from autotune.backends import Backend
 from autotune.configuration import Configuration
+from autotune.errors import StorageError
 from autotune.operation import Operation
 from autotune.trial import Failure, Instance
+
+FULL = os.strerror(errno.ENOSPC)
 
 
 class Workshop:
@@ -17,12 +22,17 @@ class Workshop:
         self._built: dict[tuple[Configuration, str], Instance | Failure] = {}
 
     def build(self, configurations: Iterable[Configuration], dtype: str, hear: Callable[[int, int], None] | None = None) -> None:
-        """Build whichever of `configurations` is missing; `hear` is told how many are done, and of how many."""
+        """Build whichever of `configurations` is missing; `hear` is told how many are done, and of how many.
+
+        Raises StorageError when a compiler had no room for its files, which says nothing of the configuration.
+        """
         missing = [c for c in dict.fromkeys(configurations) if (c, dtype) not in self._built]
         done = 0
         for name, version in self._operation.versions.items():
             wanted = [c for c in missing if c.version == name]
             for configuration, result in self._backend.compile(version, wanted, dtype) if wanted else ():
+                if isinstance(result, Failure) and FULL in result.message:
+                    raise StorageError(f"{configuration} could not be compiled ({result.message}); make room in $TMPDIR and run again")
                 self._built[configuration, dtype] = result
                 done += 1
                 if hear:
