@@ -11,7 +11,6 @@ import json
 import math
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +70,19 @@ class Until(Watcher):
 
 
 def chosen(
-    operation: Operation, problem: Problem, backend: Backend, path: Path, seed: int, budget: Budget | None, deadline: float
+    operation: Operation,
+    problem: Problem,
+    backend: Backend,
+    path: Path,
+    seed: int,
+    *,
+    versions: tuple[str, ...],
+    budget: Budget | None,
+    deadline: float,
 ) -> Choice | None:
     """What a sweep with this seed chooses, from scratch or from where it was interrupted; None when the time was up before."""
     with Database(path, mode="write", create=True) as database:
-        summary = sweep(operation, [problem], backend, database, budget=budget, seed=seed, watcher=Until(deadline))
+        summary = sweep(operation, [problem], backend, database, versions=versions, budget=budget, seed=seed, watcher=Until(deadline))
     if summary.interrupted:
         return None
     choice = summary.problems[0].choice
@@ -137,8 +144,6 @@ def main(
     """Sweep softmax twice at COUNT sizes, with two seeds, and compare what is chosen."""
     deadline = time.monotonic() + seconds
     operation = load("softmax")
-    if versions:
-        operation = replace(operation, versions={name: operation.version(name) for name in versions})
     budget = Budget(trials=trials) if trials else None
     rows: list[dict[str, Any]] = json.loads(out.read_text()) if out.exists() else []
     done = {(row["rows"], row["cols"], row["dtype"]) for row in rows}
@@ -149,7 +154,10 @@ def main(
             problem = Problem(operation.name, *size, dtype)
             if (*size, dtype) in done:
                 continue
-            choices = [chosen(operation, problem, backend, work / f"seed{s}.sqlite", s, budget, deadline) for s in SEEDS]
+            choices = [
+                chosen(operation, problem, backend, work / f"seed{s}.sqlite", s, versions=versions, budget=budget, deadline=deadline)
+                for s in SEEDS
+            ]
             first, second = choices
             if first is None or second is None:
                 break
