@@ -1,4 +1,4 @@
-"""v10: several blocks anywhere on the GPU per row, in registers, one read: for long rows."""
+"""v10: several blocks anywhere on the GPU per row, in registers, one read: for few long rows."""
 
 from autotune import packs
 from autotune.configuration import Configuration
@@ -22,7 +22,6 @@ OTHER_REGISTERS = 40
 COUNTER_BYTES = 32  # counter_bytes of v10.cu
 PART_BYTES = 8
 LEAST_BLOCKS = 2
-LEAST_BYTES = 16 << 10  # of a row in each block, unless all blocks run at once
 MOST_BLOCKS = 264  # of a row: beyond, reading all parts takes longer than a part of the row itself
 
 
@@ -59,8 +58,8 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             f"block {block} with {held} registers to hold the row needs more than the {device.registers_per_sm} of an SM",
         ),
         (
-            problem.rows * split <= resident or block * items * vector * problem.element_bytes >= LEAST_BYTES,
-            f"{problem.rows * split} blocks are more than the {resident} that {device.name} runs at once, and each has too little to do",
+            problem.rows * split <= resident,
+            f"{problem.rows * split} blocks are more than the {resident} that {device.name} runs at once, and some would wait in vain",
         ),
     )
 

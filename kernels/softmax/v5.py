@@ -17,6 +17,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 IN_PLACE = True
 LEAST_COMPUTE_CAPABILITY = (8, 0)
 
+LEAST_BYTES = 512 << 10  # of a row: eight blocks of a cluster hold that twice over
 MOST_COLS = 2**31 - 2**16  # packs and columns of a row are counted in 32 bits
 
 
@@ -37,6 +38,10 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         (
             access_bytes == 16 or edges == "masked" or not packs.placed(problem, 2 * vector, "exact")[0],
             f"packs wider than vector {vector} are as well placed",
+        ),
+        (
+            access_bytes < 16 or problem.bytes_per_row > LEAST_BYTES,
+            f"a row of {problem.bytes_per_row} bytes is held on the chip and read once by other versions",
         ),
         (problem.cols <= MOST_COLS, f"{problem.cols} columns are more than the {MOST_COLS} that v5 counts"),
         (

@@ -21,7 +21,7 @@ LEAST_COMPUTE_CAPABILITY = (8, 0)  # max and cvt of two elements of 16 bits
 
 MOST_VALUES = 64  # in registers, as floats, beside some 20 registers of addresses and sums
 LEAST_BYTES = 8  # of a row that a lane holds: below that, too little is in flight
-MOST_WASTE = 1.25  # lanes' places over elements
+MOST_WASTE = 1.5  # places over packs: with it some number of lanes fits every row
 
 
 def bounds(configuration: Configuration) -> Bounds:

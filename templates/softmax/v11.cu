@@ -1,80 +1,105 @@
-// v11: blocks, or clusters of them, that stay on their SM and compute row after row from shared memory while the next rows are copied.
+// v11: one block, or a cluster of them, computes a row that it holds in shared memory, where it is copied past the registers.
 //
-// One read; the exponentials are computed twice. What a row waits for at its barrier is hidden by the copies of the rows after it.
+// More bytes are on their way than registers could take, and a part of the row is summed while the rest of it is still coming.
+// One read; the exponentials are computed twice. Each pack is copied and used by one thread, so that only sums need a barrier.
 
 #include "common.cuh"
 #include "batch.cuh"
 #include "cluster.cuh"
+#include "copy_async.cuh"
 #include "partial.cuh"
-#include "ring.cuh"
+#include "row.cuh"
 
-// `kilobytes` is the shared memory of a block, `idle` how many SMs the launch leaves alone.
-template <class Element, int cluster, int block, int kilobytes, int idle, Edges edges>
+template <class Element, int cluster, int block, Edges edges>
 __device__ __forceinline__ void softmax_v11(Element* output, const Element* input, long long rows, long long cols,
                                             long long output_stride, long long input_stride, void*) {
     // Parameters
-    constexpr int warps = block / lanes_per_warp, stride = cluster * block, unroll = edges == masked ? 2 : 4;
-    using Slots = Ring<Element, block, kilobytes * 1024 / (block * 16), stride, edges>;
-    using Packed = typename Slots::Packed;
+    constexpr int vector = 16 / sizeof(Element), warps = block / lanes_per_warp, stride = cluster * block, quarters = 4;
+    using Packed = Words<Element, vector>;
     using PartExp = PartExponential<sizeof(Element)>;
-    constexpr int vector = Slots::vector;
     const int rank = cluster > 1 ? cluster_rank() : 0;
-    const int warp = threadIdx.x / lanes_per_warp, lane = threadIdx.x % lanes_per_warp;
-    const long long step = gridDim.x / cluster;
-    long long index = blockIdx.x / cluster;
-    auto row_at = [&](long long index) { return Row<Element, vector, edges>(output, input, index, rows, cols, output_stride, input_stride); };
+    const int warp = threadIdx.x / lanes_per_warp, lane = threadIdx.x % lanes_per_warp, first = rank * block + threadIdx.x;
+    const Row<Element, vector, edges> row(output, input, blockIdx.x / cluster, rows, cols, output_stride, input_stride);
+    const int items = (row.packs + stride - 1) / stride;
     DYNAMIC_SHARED(Packed, shared);
-    SHARED_ARRAY(Partial, exchanged, 2 * cluster * warps);  // for even and for odd rows, so that one barrier a row is enough
+    Packed* const mine = shared + threadIdx.x;  // item i of this thread is mine[i * block]
+    SHARED_ARRAY(Partial, partial, cluster * warps);
     if constexpr (cluster > 1) cluster_arrive_relaxed();
 
     // Load
-    Slots ring(shared, rank * block + threadIdx.x, cols);
-    ring.start([&](int k) { return row_at(index + k * step); });
-    if constexpr (cluster > 1) cluster_wait_acquire();  // every block has started, so its shared memory is there
+#pragma unroll
+    for (int q = 0; q < quarters; q++) {
+#pragma unroll 4
+        for (int i = items * q / quarters; i < items * (q + 1) / quarters; i++) {
+            const int j = first + i * stride;
+            if (row.whole(j))
+                copy_async_16(mine + i * block, row.source + j);
+            else
+                mine[i * block] = Packed::nothing();
+        }
+        copy_async_commit();
+    }
 
-    for (int parity = 0; index < rows; index += step, parity ^= 1) {
-        const auto row = row_at(index);
-        ring.wait(row);
-
-        // Reduce: each warp its part of the row against its own maximum, then all parts
+    // Reduce: each warp its part of a quarter of the row, against the largest element so far, as soon as it is there; then all parts
+    float maximum = -INFINITY, sum = 0.0f;
+    auto add_quarter = [&](int q) {
+        const int begin = items * q / quarters, end = items * (q + 1) / quarters;
+        if constexpr (edges == masked) {
+#pragma unroll 1
+            for (int i = begin; i < end; i++)
+                if (row.edge(first + i * stride)) row.fill_edge(mine[i * block], first + i * stride);
+        }
         unsigned largest = Packed::Of::minus_infinity;
 #pragma unroll 4
-        for (int i = 0; i < ring.items; i++) largest = Packed::Of::max(largest, largest_word<Element, Packed::count>(ring[i].word));
-        const float maximum = warp_maximum(largest_value<Element>(largest));
+        for (int i = begin; i < end; i++) largest = Packed::Of::max(largest, largest_word<Element, Packed::count>(mine[i * block].word));
+        const float larger = warp_maximum(fmaxf(maximum, largest_value<Element>(largest)));
+        sum = rescaled<PartExp>(sum, maximum, larger);
+        maximum = larger;
         const PartExp exponential(maximum);
-        float sum = 0.0f;
 #pragma unroll 4
-        for (int i = 0; i < ring.items; i++) {
-            const Packed pack = ring[i];
+        for (int i = begin; i < end; i++) {
+            const Packed pack = mine[i * block];
             float value[vector];
 #pragma unroll
             for (int e = 0; e < vector; e++) value[e] = exponential(pack.value(e));
             sum += fold_values<Sum, vector>(value);
         }
-        const Partial mine = {maximum, combine_lanes<Sum, lanes_per_warp>(sum)};
-        Partial* const partial = exchanged + parity * cluster * warps;
-        if constexpr (cluster > 1) {
-            if (lane < cluster) cluster_store(&partial[rank * warps + warp], lane, mine);
-            cluster_arrive_release();
-            cluster_wait_acquire();  // every part is written before any warp reads them all, and before a block that is written to ends
-        } else {
-            if (lane == 0) partial[warp] = mine;
-            __syncthreads();  // every part is written before any warp reads them all
-        }
-        const Partial all = combine_shared<PartExp, cluster * warps>(partial);
+    };
+    copy_async_wait<3>();
+    add_quarter(0);
+    copy_async_wait<2>();
+    add_quarter(1);
+    copy_async_wait<1>();
+    add_quarter(2);
+    copy_async_wait<0>();
+    add_quarter(3);
+    const Partial part = {maximum, combine_lanes<Sum, lanes_per_warp>(sum)};
+    if constexpr (cluster > 1) {
+        cluster_wait_acquire();  // every block has started, so its shared memory is there; by now this waits for nobody
+        if (lane < cluster) cluster_store(&partial[rank * warps + warp], lane, part);
+        cluster_arrive_release();
+        cluster_wait_acquire();  // every part is written before any warp reads them all, and before a block that is written to ends
+    } else {
+        if (lane == 0) partial[warp] = part;
+        __syncthreads();  // every part is written before any warp reads them all
+    }
+    const Partial all = combine_shared<PartExp, cluster * warps>(partial);
 
-        // Write, and load what comes next
-        const PartExp against_all(all.maximum);
-        const float scale = inverse_of(all.sum);
-        auto result = [&](const Packed& pack) {
-            float value[vector];
+    // Write
+    const PartExp exponential(all.maximum);
+    const float scale = inverse_of(all.sum);
+    auto result = [&](int i) {
+        const Packed pack = mine[i * block];
+        float value[vector];
 #pragma unroll
-            for (int e = 0; e < vector; e++) value[e] = against_all(pack.value(e)) * scale;
-            return words_of<Element, vector>(value);
-        };
-        ring.for_each_edge(row, [&](int j, const Packed& pack) { row.store_edge(j, result(pack)); });
-        const auto after = row_at(index + ring.ahead * step), beyond = row_at(index + (ring.ahead + 1) * step);
-        ring.template replace<unroll>(after, beyond, [&](int i, const Packed& pack) { row.store_whole(ring.first + i * stride, result(pack)); });
-        ring.advance();
+        for (int e = 0; e < vector; e++) value[e] = exponential(pack.value(e)) * scale;
+        return words_of<Element, vector>(value);
+    };
+#pragma unroll 4
+    for (int i = 0; i < items; i++) row.store_whole(first + i * stride, result(i));
+    if constexpr (edges == masked) {
+#pragma unroll 1
+        for (int i = 0; i < items; i++)
+            if (row.edge(first + i * stride)) row.store_edge(first + i * stride, result(i));
     }
 }
