@@ -132,7 +132,7 @@ def test_the_page_is_one_file_that_may_ask_for_nothing(database: Path, tmp_path:
     assert not re.search(r"""(?:src|href)=["'](?!#)""", markup)
     assert "measured.sqlite" in markup
     data = json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
-    assert MARKUP in {reason["message"] for one in data["series"] for reason in one["reasons"]}
+    assert MARKUP in str(data)
     assert len(text) < 2_000_000
 
 
@@ -180,6 +180,8 @@ def test_embedded_json_ends_no_script_and_holds_no_nan() -> None:
     text = embeddable({"message": "</script>", "share": float("nan"), "time_us": 1 / 3})
     assert "<" not in text
     assert json.loads(text) == {"message": "</script>", "share": None, "time_us": 0.333333}
+    assert json.loads(embeddable([{"a": 1, "b": 2}, {"a": 3, "b": 4}])) == {"$keys": ["a", "b"], "$rows": [[1, 2], [3, 4]]}
+    assert json.loads(embeddable([{"a": 1}, {"b": 2}])) == [{"a": 1}, {"b": 2}]
 
 
 def test_every_outcome_that_is_a_failure_has_a_colour_and_white_reads_on_every_version() -> None:

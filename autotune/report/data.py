@@ -150,16 +150,22 @@ def _layout(row: Row) -> tuple[Any, ...]:
 
 
 def embeddable(document: Any) -> str:
-    """JSON that may stand inside a script element: it holds no "<", and NaN, which JSON lacks, is null."""
-    return json.dumps(_finite(document), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    """JSON that may stand inside a script element: it holds no "<", and NaN, which JSON lacks, is null.
+
+    Numbers have six significant digits. A list of rows with the same keys is written as {"$keys": […], "$rows": […]}, a third of the size.
+    """
+    return json.dumps(_packed(document), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _finite(value: Any) -> Any:
+def _packed(value: Any) -> Any:
     match value:
         case float():
             return float(f"{value:.6g}") if abs(value) < float("inf") else None
         case dict():
-            return {key: _finite(item) for key, item in value.items()}
+            return {key: _packed(item) for key, item in value.items()}
         case list() | tuple():
-            return [_finite(item) for item in value]
+            keys = list(value[0]) if value and isinstance(value[0], dict) else []
+            if keys and all(isinstance(item, dict) and list(item) == keys for item in value):
+                return {"$keys": keys, "$rows": [[_packed(item) for item in row.values()] for row in value]}
+            return [_packed(item) for item in value]
     return value

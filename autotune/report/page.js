@@ -1,5 +1,7 @@
 // Fills the page: each filter offers what is left by those before it, and every change draws the charts and tables of what is chosen.
-const { series, charts, colours } = JSON.parse(document.getElementById("report").textContent);
+const unpacked = (_, value) =>
+  value?.$keys ? value.$rows.map((row) => Object.fromEntries(value.$keys.map((key, at) => [key, row[at]]))) : value;
+const { series, charts, colours } = JSON.parse(document.getElementById("report").textContent, unpacked);
 const form = document.getElementById("filters");
 const FACETS = ["device", "operation", "dtype", "protocol"];
 const facet = (row, name) => (name === "protocol" ? `${row.protocol}, rule ${row.protocol_rule}` : row[name]);
