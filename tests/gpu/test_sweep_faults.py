@@ -22,7 +22,8 @@ pytestmark = pytest.mark.gpu
 
 SIZES = (Problem("doubling", 300, 1000), Problem("doubling", 64, 1024))
 RIGHT = {"v0", "v12", "v14", "v16"}
-# Every other version of tests/gpu/doubling.py but v10, which is applicable nowhere: how it ends, what is said, and how often it is tried at the two sizes.
+# Every other version of tests/gpu/doubling.py but v10, which is applicable nowhere: how it ends, what is said, and how often it is tried
+# at the two sizes.
 FAULTS = {
     "v1": (Outcome.WRONG_RESULT, "1 of 300000 elements are wrong", 2),
     "v2": (Outcome.WRONG_RESULT, "which is never written", 2),
