@@ -1,0 +1,101 @@
+"""What a sweep shows of itself: on a terminal, in plain lines, as JSON lines."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.catalogue import load
+from autotune.cli.progress import JsonWatcher, PlainWatcher
+from autotune.configuration import Configuration
+from autotune.database import Database
+from autotune.problem import Problem
+from autotune.search import Budget
+from autotune.sweeping import sweep
+from autotune.trial import Failure, Outcome
+from autotune.watch import Summary, Watcher
+from tests.fake import FakeBackend, Told
+
+SOFTMAX = replace(load("softmax"), versions={"v2": load("softmax").version("v2")})
+PROBLEM, OTHER = Problem("softmax", 4096, 4096), Problem("softmax", 64, 1000)
+SPACE = SOFTMAX.configurations()
+
+
+def times(configuration: Configuration, problem: Problem) -> Told:
+    if configuration == SPACE[4]:
+        return Failure(Outcome.WRONG_RESULT, "1 element is wrong")
+    return 20.0 + configuration.integer("block") / 100 + configuration.integer("unroll")
+
+
+def swept(tmp_path: Path, watcher: Watcher, budget: Budget | None = None) -> Summary:
+    with Database(tmp_path / "x.sqlite", mode="write", create=True) as database:
+        return sweep(SOFTMAX, [PROBLEM, OTHER], FakeBackend(times), database, watcher=watcher, budget=budget)
+
+
+def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_winner_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept(tmp_path, PlainWatcher())
+    said = capsys.readouterr().out
+    assert f"tuning 2 problems on Fake GPU\nbuilt {len(SPACE)} instances\n" in said
+    assert "softmax 4096x4096 float32: 2 x wrong_result: 1 element is wrong\n" in said
+    assert (
+        f"softmax 4096x4096 float32: {len(SPACE) + 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known; best v2 block 32"
+        in said
+    )
+    assert "21.32 us (46.9 % of copy), +-0.0 %; next v2 block 64, unroll 1 1.5 % behind\n" in said
+    assert (
+        f"softmax 64x1000 float32: {len(SPACE) - 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known, 1 blocked; best" in said
+    )
+    assert f"{2 * len(SPACE)} new trials ({2 * len(SPACE) - 2} ok, 2 wrong result) in " in said
+    assert "; 2 of 2 problems confirmed\n" in said
+
+
+def test_json_lines_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    swept(tmp_path, JsonWatcher(), Budget(trials=12))
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    problem = next(event for event in events if event["event"] == "problem")
+    assert {key: problem[key] for key in ("space", "known", "blocked", "planned")} == {
+        "space": len(SPACE),
+        "known": 0,
+        "blocked": 0,
+        "planned": 12,
+    }
+    trials = [event for event in events if event["event"] == "trial" and event["rows"] == 4096]
+    assert trials[-1]["done"] == 12
+    assert trials[-1]["fraction_of_copy"] == pytest.approx(10.0 / trials[-1]["best_us"])
+    assert {event["message"] for event in trials if event["outcome"] != "ok"} <= {"1 element is wrong"}
+    settled = next(event for event in events if event["event"] == "settled")
+    assert settled["confidence_us"][0] <= settled["time_us"] <= settled["confidence_us"][1]
+    assert {"gap", "runner_up_us", "beyond_noise", "confirmed"} <= settled.keys()
+    assert events[-1]["event"] == "ended"
+    assert sum(events[-1]["outcomes"].values()) == events[-1]["new_trials"]
+    assert events[-1]["confirmed"] == 2
+
+
+def test_a_terminal_shows_time_left_the_best_so_far_and_which_problem_of_how_many(tmp_path: Path) -> None:
+    shown, terminal = pty.openpty()
+    sized = ("--size", "4x64", "--size", "4x96", "--device", "emulator", "--version", "v2", "--db", str(tmp_path / "x.sqlite"))
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = subprocess.Popen([sys.executable, "-m", "autotune", "sweep", "softmax", *sized], stdout=terminal, stderr=terminal, env=env)
+    os.close(terminal)
+    written = b""
+    while chunk := _read(shown):
+        written += chunk
+    os.close(shown)
+    assert command.wait(timeout=60) == 0
+    text = written.decode()
+    for expected in ("(1 of 2)", "(2 of 2)", "best ", "0:0", "30/30", " race", "stored in "):
+        assert expected in text
+
+
+def _read(shown: int) -> bytes:
+    try:
+        return os.read(shown, 65536)
+    except OSError:  # the other end is closed
+        return b""
