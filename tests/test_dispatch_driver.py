@@ -26,6 +26,7 @@ CASES = (
     "a_forked_process_is_told_that_cuda_is_gone",
     "arrays_in_memory_of_the_cpu_are_refused",
     "work_follows_the_stream_that_an_array_comes_from",
+    "an_array_without_memory_is_refused",
     "an_array_whose_library_is_unknown_needs_an_output",
     "an_array_of_pycuda_is_recognised_without_importing_it",
     "without_a_gpu_the_error_says_what_to_do",

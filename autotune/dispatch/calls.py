@@ -52,9 +52,10 @@ def _any_layout(own: type, kind: Kind, slow: SlowPath) -> Call:
             other = kind
             out = allocate(x) if stream is None or kind.allocate_on is None else kind.allocate_on(x, handle)
             target = pointer(out)
-            key: Any = (layout, source & 15, target & 15)
+            key: Any = (layout, source and source & 15 | 16, target and target & 15 | 16)
         else:
-            key = (layout, source & 15, target & 15, out_layout, source == target, other)
+            # An array without memory has a key of its own: a plan may be that of an empty array, or it must be refused each time.
+            key = (layout, source and source & 15 | 16, target and target & 15 | 16, out_layout, source == target, other)
         plan = table.get(key) or slow.plan(table, key, kind, x, other, out, handle)
         if plan.before < target - source < plan.after and target != source:
             check_interleaved(plan.problem, target - source)

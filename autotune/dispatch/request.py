@@ -21,6 +21,9 @@ def posed(operation: str, dtypes: tuple[str, ...], x: View, out: View, *, host: 
     if not out.writable:
         raise UsageError("out is read-only; pass an array that can be written")
     source, target = matrix(x), matrix(out)
+    for view in (x, out):
+        if not view.pointer and source.rows and source.cols:
+            raise UsageError(f"{view.name} has no memory; pass one whose elements are there")
     in_place = x.pointer == out.pointer
     if in_place and source != target:
         raise UsageError("out starts where the input does but has other strides; it must be the input itself or not overlap it")

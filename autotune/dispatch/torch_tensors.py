@@ -102,7 +102,7 @@ def _packed(kind: Kind, slow: SlowPath, any_layout: Call) -> Call:
         ):
             return any_layout(x, out, None)
         source, target = x.data_ptr(), out.data_ptr()
-        if (source | target) & 15:
+        if (source | target) & 15 or not source or not target:
             return any_layout(x, out, None)
         table = tables[dtype][ordinal]
         plan = table.get(shape)

@@ -259,6 +259,25 @@ def work_follows_the_stream_that_an_array_comes_from(db: str) -> None:
     assert (LAST.stream, LAST.events) == (5, 2)
 
 
+def an_array_without_memory_is_refused(db: str) -> None:
+    class Freed(OnGpu):
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            return super().__cuda_array_interface__ | {"data": (0, False)}
+
+    softmax = Dispatcher("softmax", db=db)
+    x = normal(64, 128)
+    check(softmax, x)
+    for source, target in ((Freed(x), OnGpu(x.copy())), (OnGpu(x), Freed(x)), (Freed(x), Freed(x))):
+        for _ in range(2):
+            with pytest.raises(UsageError) as refused:
+                softmax(source, out=target)
+            assert str(refused.value) == "the Freed has no memory; pass one whose elements are there"
+    empty = Freed(normal(0, 128))
+    assert softmax(empty, out=empty) is empty
+    assert (LAST.launches, softmax.stats().hits) == (1, {"exact": 1, "empty": 1})
+
+
 def an_array_whose_library_is_unknown_needs_an_output(db: str) -> None:
     with pytest.raises(UsageError) as refused:
         Dispatcher("softmax", db=db)(OnGpu(normal(64, 128)))

@@ -1,0 +1,132 @@
+"""torch's tensors on the emulator: the short path and what must not take it, gradients, torch.compile."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.dispatch import Dispatcher, torch_operator
+from autotune.dispatch.dispatcher import DISPATCHERS
+from autotune.errors import UsageError
+
+
+@pytest.fixture
+def softmax() -> Dispatcher:
+    return Dispatcher("softmax", device="emulator")
+
+
+def close(y: Any, x: Any) -> bool:
+    return bool(torch.allclose(y.double(), torch.softmax(x.double(), -1), rtol=1e-5, atol=1e-37))
+
+
+def twice(call: Callable[[], Any]) -> Any:
+    """The first call makes the plan, the second one finds it."""
+    call()
+    return call()
+
+
+@pytest.mark.parametrize("shape", [(8, 64), (64,), (2, 4, 64), (1, 1), (3, 33)])
+def test_results_are_right_allocated_and_given(softmax: Dispatcher, shape: tuple[int, ...]) -> None:
+    x, out = torch.randn(shape), torch.empty(shape)
+    assert close(twice(lambda: softmax(x)), x)
+    assert twice(lambda: softmax(x, out=out)) is out
+    assert close(out, x)
+    assert type(softmax(torch.nn.Parameter(x, requires_grad=False))) is torch.Tensor
+
+
+def test_packed_tensors_share_one_plan_and_others_get_their_own(softmax: Dispatcher) -> None:
+    x, out = torch.randn(8, 64), torch.empty(8, 64)
+    for _ in range(3):
+        softmax(x), softmax(x, out), softmax(torch.randn(8, 64), torch.empty(8, 64))
+    assert (softmax.stats().plans, softmax.stats().hits) == (1, {"safe": 9})
+    wide = torch.randn(8, 100)
+    assert close(twice(lambda: softmax(wide[:, 3:67])), wide[:, 3:67])
+    misaligned = torch.randn(8 * 64 + 1)[1:].view(8, 64)
+    assert close(twice(lambda: softmax(misaligned)), misaligned)
+    assert softmax.stats().plans == 3
+
+
+def test_in_place_overwrites_the_input_before_and_after_the_plan_of_that_shape_is_made(softmax: Dispatcher) -> None:
+    for _ in range(2):
+        x = torch.randn(8, 64)
+        before = x.clone()
+        assert softmax(x, out=x) is x
+        assert close(x, before)
+        softmax(before)
+
+
+REFUSED: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda x: torch.empty(64, 8), "out is 64x8 of float32 and the input is 8x64 of float32"),
+    (lambda x: torch.empty(4, 64), "out is 4x64"),
+    (lambda x: torch.empty(8, 64, dtype=torch.float64), "holds float64"),
+    (lambda x: torch.empty(64, 8).T, "last axis must be contiguous"),
+    (lambda x: torch.empty(8, 64, requires_grad=True), "out= cannot be combined with a gradient"),
+    (lambda x: x.view(-1)[4:].as_strided((8, 64), (64, 1)), "must be the input itself or not overlap it"),
+]
+
+
+@pytest.mark.parametrize(("make", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
+def test_an_output_that_cannot_be_taken_is_refused_at_the_first_call_and_after_good_ones(
+    softmax: Dispatcher, make: Callable[[Any], Any], sentence: str
+) -> None:
+    x = torch.randn(9 * 64)[:512].view(8, 64)
+    out = make(x)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=sentence):
+            softmax(x, out=out)
+        softmax(x, out=torch.empty(8, 64))
+
+
+def test_a_gradient_flows_and_none_is_kept_without_need(softmax: Dispatcher) -> None:
+    x, weight = torch.randn(8, 64, requires_grad=True), torch.randn(8, 64)
+    softmax(x.detach())
+    (softmax(x) * weight).sum().backward()
+    reference = x.detach().double().requires_grad_()
+    (torch.softmax(reference, -1) * weight).sum().backward()
+    assert x.grad is not None
+    assert torch.allclose(x.grad.double(), reference.grad, rtol=1e-3, atol=1e-7)
+    with torch.no_grad():
+        assert not softmax(x).requires_grad
+        assert close(softmax(x, out=torch.empty(8, 64)), x)
+    with torch.inference_mode():
+        assert close(softmax(x), x)
+
+
+def test_torch_compile_traces_through_every_dispatcher_without_a_break(softmax: Dispatcher) -> None:
+    other = Dispatcher("softmax", device="emulator")
+
+    def both(x: Any, out: Any) -> Any:
+        softmax(x, out=out)
+        return other(x * 2) + out
+
+    x, out = torch.randn(8, 64), torch.empty(8, 64)
+    compiled = torch.compile(both, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(x, out), torch.softmax(x, -1) + torch.softmax(2 * x, -1), rtol=1e-5)
+    assert softmax.stats().hits == other.stats().hits == {"safe": 1}
+    x.requires_grad_()
+    torch.compile(lambda x: softmax(x).square().sum(), fullgraph=True, backend="aot_eager")(x).backward()
+    reference = x.detach().clone().requires_grad_()
+    torch.softmax(reference, -1).square().sum().backward()
+    assert torch.allclose(x.grad, reference.grad, rtol=1e-3, atol=1e-7)
+
+
+def test_a_graph_whose_dispatcher_is_gone_says_so() -> None:
+    with pytest.raises(UsageError, match="dispatcher 1000000 of this graph is gone; keep the Dispatcher"):
+        torch_operator.new(torch.randn(8, 64), 1000000)
+    assert 1000000 not in DISPATCHERS
+
+
+def test_a_tensor_without_memory_is_refused_whatever_was_planned_for_its_shape(softmax: Dispatcher) -> None:
+    freed = torch.randn(8, 64)
+    freed.untyped_storage().resize_(0)
+    softmax(torch.randn(8, 64)), softmax(torch.randn(0, 64))
+    for x in (freed, torch.empty(8, 64, device="meta")):
+        for out in (None, torch.empty(8, 64)):
+            with pytest.raises(UsageError, match="has no memory"):
+                softmax(x, out=out)
+    with pytest.raises(UsageError, match="has no memory"):
+        softmax(torch.randn(8, 64), out=freed)
+    with pytest.raises(RuntimeError):
+        softmax(torch.eye(8).to_sparse())
+    assert softmax.stats().hits == {"safe": 1, "empty": 1}
