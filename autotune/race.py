@@ -64,7 +64,7 @@ class Race:
         failed: Callable[[Configuration, Failure], None],
     ) -> None:
         self._bench = bench
-        self._instances = instances
+        self.instances = instances
         self._random = Random(seed)
         self._save = save
         self._failed = failed
@@ -86,13 +86,13 @@ class Race:
             leader_us = min((median(times) for times in samples.values()), default=0.0)
             samples = {c: times for c, times in samples.items() if min(times) <= leader_us * behind}
         by_time = sorted(samples, key=lambda c: (median(samples[c]) if samples[c] else screened_us[c], c))
-        return self.finals(by_time[:FINALISTS])
+        return self.meet(by_time[:FINALISTS], "final", FINAL_ROUNDS)
 
-    def finals(self, finalists: Iterable[Configuration], rounds: int = FINAL_ROUNDS) -> Samples:
-        """The samples of `finalists` from this many rounds against each other."""
-        samples: Samples = dict.fromkeys(finalists, ())
+    def meet(self, configurations: Iterable[Configuration], kind: RoundKind, rounds: int) -> Samples:
+        """The samples of `configurations` from this many rounds against each other, without those that failed."""
+        samples: Samples = dict.fromkeys(configurations, ())
         for _ in range(rounds):
-            samples = self._round(samples, "final", FINAL_SAMPLES)
+            samples = self._round(samples, kind, FINAL_SAMPLES)
         return samples
 
     def _round(self, samples: Samples, kind: RoundKind, count: int) -> Samples:
@@ -111,9 +111,9 @@ class Race:
 
     def _sample(self, configuration: Configuration, kind: RoundKind, count: int) -> Round:
         for _ in range(RETAKES):
-            taken = self._bench.sample(self._instances[configuration], kind, count)
+            taken = self._bench.sample(self.instances[configuration], kind, count)
             clock_mhz = taken.sm_clock_mhz or 0
             self._highest_clock_mhz = max(self._highest_clock_mhz, clock_mhz)
             if not taken.throttled and clock_mhz >= self._highest_clock_mhz * LOWEST_CLOCK_RATIO:
                 return taken
-        return self._bench.sample(self._instances[configuration], kind, count)
+        return self._bench.sample(self.instances[configuration], kind, count)

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import log2
@@ -27,7 +27,6 @@ SMALL_SPACE = 1024  # a space up to this size is measured whole: that takes seco
 BATCH = 16
 NEIGHBOURS = 3
 SENTINEL_ROUNDS = 3
-SENTINEL_SAMPLES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +140,8 @@ class Tuning:
         if not sentinels:
             return
         self._tools.workshop.build(sentinels, self._problem.dtype)
-        for sentinel in sentinels:
-            if self._try(bench, sentinel, mine) is not None:
-                instance = self._tools.workshop.instance(sentinel, self._problem.dtype)
-                for _ in range(SENTINEL_ROUNDS):
-                    self._save({sentinel: bench.sample(instance, "race", SENTINEL_SAMPLES)})
+        right = [sentinel for sentinel in sentinels if self._try(bench, sentinel, mine) is not None]
+        self._new_race(bench, right, mine).meet(right, "race", SENTINEL_ROUNDS)
         self._known = self._look()
         mine.stale = len(self._known.evidence.stale)
 
@@ -213,20 +209,22 @@ class Tuning:
         contenders = Race.contenders({c: us for c, us in self._known.times.items() if us is not None})
         self._tools.workshop.build(contenders, self._problem.dtype)
         self._tools.watcher.racing(mine, len(contenders))
+        race = self._new_race(bench, contenders, mine)
+        race.run({c: us for c, us in contenders.items() if c in race.instances})
 
+    def _new_race(self, bench: Bench, configurations: Iterable[Configuration], mine: ProblemSummary) -> Race:
         def failed(configuration: Configuration, failure: Failure) -> None:
             if failure.outcome is not Outcome.COMPILE_ERROR:  # an earlier run built and timed it, and it cannot be built now
                 self._tools.ledger.finish(self._known.ids[configuration], failure)
             self._failed(configuration, failure, mine)
 
         instances: dict[Configuration, Instance] = {}
-        for configuration in contenders:
+        for configuration in configurations:
             try:
                 instances[configuration] = self._tools.workshop.instance(configuration, self._problem.dtype)
             except Failure as failure:
                 failed(configuration, failure)
-        racing = {c: us for c, us in contenders.items() if c in instances}
-        Race(bench, instances, seed=self._tools.seed, save=self._save, failed=failed).run(racing)
+        return Race(bench, instances, seed=self._tools.seed, save=self._save, failed=failed)
 
     def _save(self, taken: Mapping[Configuration, Round]) -> None:
         """Store a round of the race."""

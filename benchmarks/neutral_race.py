@@ -34,4 +34,4 @@ def race(
     with backend.open(operation, problem) as bench:
         for instance in instances.values():
             bench.check(instance)
-        return Race(bench, instances, seed=seed, save=save, failed=failed).finals(configurations, rounds)
+        return Race(bench, instances, seed=seed, save=save, failed=failed).meet(configurations, "final", rounds)
