@@ -31,7 +31,7 @@ from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.sweeping import sweep
-from autotune.trial import Environment, Failure, Instance, Outcome, TimingProtocol
+from autotune.trial import Environment, Failure, Instance, Outcome, RoundKind, TimingProtocol
 from tests.fake import DEVICE, ENVIRONMENT, FakeBackend, Told
 
 ROOT = Path(__file__).parent.parent
@@ -234,6 +234,16 @@ def test_5_a_sentinel_that_now_fails_has_everything_taken_again(database: Databa
     assert Configuration.of(best["version"], **best["parameters"]) != FASTEST
 
 
+def test_5_a_sentinel_that_fails_while_it_is_timed_has_everything_taken_again(database: Database) -> None:
+    tuned(database, FakeBackend(plausible))
+    late: dict[tuple[Configuration, RoundKind], Failure] = {(FASTEST, "race"): Failure(Outcome.CRASHED, "late")}
+    again = tuned(database, FakeBackend(plausible, environment=CHANGED["driver"], sample_failures=late))
+    assert set(again) == set(space())
+    (best,) = database.best("softmax", 4096, 4096)
+    assert (best["state"], Configuration.of(best["version"], **best["parameters"]) != FASTEST) == ("confirmed", True)
+    assert FASTEST in database.blocked(DEVICE, "softmax", "float32")
+
+
 def test_5_a_kernel_that_did_not_compile_is_compiled_again_by_another_compiler(database: Database) -> None:
     broken = {FASTEST: Failure(Outcome.COMPILE_ERROR, "internal error")}
     assert FASTEST not in tuned(database, FakeBackend(plausible, compile_failures=broken))
@@ -267,6 +277,8 @@ def test_5_an_edited_kernel_is_measured_again_beginning_with_what_won_before(tmp
     sweep(_only(catalogue.load("softmax", tmp_path / "kernels"), "v3"), [PROBLEM], edited, database, budget=Budget(trials=3))
     assert edited.tried[0] == (PROBLEM, FASTEST)
     assert len(edited.tried) == 3
+    (shown,) = json.loads(autotune("inspect", "best", "--json", "--db", str(database.path), cwd=tmp_path).stdout)
+    assert shown["state"] == "stale"  # by the kernels that are installed, which are not those of this test
 
 
 def _only(operation: Operation, version: str) -> Operation:

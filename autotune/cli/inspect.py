@@ -5,8 +5,10 @@ from typing import Any
 
 import click
 
+from autotune.catalogue import load, shipped
 from autotune.cli.options import db_option, dtype_option, reading_database, size_option
 from autotune.cli.output import Column, Form, Row, emit, microseconds, parameters, percent, reading
+from autotune.database import Database
 from autotune.element import element
 from autotune.problem import parse_size
 
@@ -83,9 +85,17 @@ def best(version: str | None, size: str | None, dtype: str | None, device: str |
     """The best configuration of each problem; with --size also the runner-up, the gap, and whether it is beyond noise."""
     filters = _filters(size, dtype, device)
     with reading_database(db) as database:
-        found = database.best_per_version(version=version, **filters) if version else database.best(**filters)
+        found = database.best_per_version(version=version, **filters) if version else _marked(database, database.best(**filters))
     columns = BEST + (RUNNER_UP + GAP if size and not version else ())
     emit(found, columns, form, empty=_nothing("tuned", size))
+
+
+def _marked(database: Database, found: list[Row]) -> list[Row]:
+    """The rows of `best`, those of templates that have changed since marked as stale."""
+    operations = shipped("kernels")
+    known = [load(name) for name in sorted({row["operation"] for row in found}) if (operations / name).is_dir()]
+    stale = {row["trial"] for operation in known for row in database.stale(operation)}
+    return [row | {"state": "stale"} if row["trial"] in stale else row for row in found]
 
 
 @inspect_command.command("trials")
