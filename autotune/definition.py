@@ -97,25 +97,24 @@ class Version:
         own = self.own_applicable(configuration, problem, device)
         if not own:
             return own
+        # The dispatcher asks this within microseconds, so no reason is put into words unless it is one.
         bounds = self.bounds(configuration)
         launch = self.launch(configuration, problem, device)
         least = self.least_compute_capability
-        return all_of(
-            (problem.dtype in self.dtypes, f"dtype {problem.dtype} is not offered by {self.name}"),
-            (self.in_place or not problem.in_place, f"{self.name} cannot write over its input"),
-            (
-                device.compute_capability >= least,
-                f"{self.name} needs compute capability {least[0]}.{least[1]} and {device.name} has "
-                f"{device.compute_capability[0]}.{device.compute_capability[1]}",
-            ),
-            (
-                bounds.threads <= device.threads_per_block,
-                f"block {bounds.threads} is more than the {device.threads_per_block} threads of a block on {device.name}",
-            ),
-            (
-                launch.shared_bytes <= device.shared_bytes_per_block,
+        if problem.dtype not in self.dtypes:
+            return Verdict(f"dtype {problem.dtype} is not offered by {self.name}")
+        if problem.in_place and not self.in_place:
+            return Verdict(f"{self.name} cannot write over its input")
+        if device.compute_capability < least:
+            has = device.compute_capability
+            return Verdict(f"{self.name} needs compute capability {least[0]}.{least[1]} and {device.name} has {has[0]}.{has[1]}")
+        if bounds.threads > device.threads_per_block:
+            return Verdict(f"block {bounds.threads} is more than the {device.threads_per_block} threads of a block on {device.name}")
+        if launch.shared_bytes > device.shared_bytes_per_block:
+            return Verdict(
                 f"{launch.shared_bytes} bytes of shared memory are more than the {device.shared_bytes_per_block} bytes that a block has on "
-                f"{device.name}",
-            ),
-            (launch.blocks <= MOST_BLOCKS, f"{launch.blocks} blocks are more than a grid holds"),
-        )
+                f"{device.name}"
+            )
+        if launch.blocks > MOST_BLOCKS:
+            return Verdict(f"{launch.blocks} blocks are more than a grid holds")
+        return own

@@ -127,7 +127,7 @@ class Selector:
         """Every candidate in the order of the tiers, judged; a configuration that was rejected once is not proposed again."""
         rejected: set[Configuration] = set()
         for candidate in self._proposals(problem):
-            if candidate.configuration in rejected:
+            if rejected and candidate.configuration in rejected:
                 continue
             if candidate.rejected:
                 rejected.add(candidate.configuration)

@@ -1,6 +1,6 @@
 """Slowdowns interpolated between the tuned sizes in log space, the nearer the size the more it counts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -33,7 +33,7 @@ class Metric:
     alignment_weight: float
     tall_weight: float
     power: float
-    margin: float
+    margin: float = 0.0
 
     def points(self, seen: list[Features]) -> Array:
         return np.array([point(one, self.cols_weight, self.alignment_weight, self.tall_weight) for one in seen])
@@ -47,14 +47,14 @@ class Metric:
         return float((DOUBT**2 + NEAREST) ** -self.power)
 
 
-METRICS = tuple(Metric(*chosen) for chosen in product(COLS_WEIGHTS, ALIGNMENT_WEIGHTS, TALL_WEIGHTS, POWERS, MARGINS))
+METRICS = tuple(Metric(*chosen) for chosen in product(COLS_WEIGHTS, ALIGNMENT_WEIGHTS, TALL_WEIGHTS, POWERS))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
     """Tuned sizes as points, the log regret of each member there (0 where unknown), and whether it is known (1 or 0).
 
-    `sums` is both side by side, so that one product weighs them all.
+    `sums` is both side by side, so that one product weighs them all, and `squares` what the squared distance |p - q|^2 takes of p.
     """
 
     metric: Metric
@@ -63,11 +63,13 @@ class Neighbours:
     known: Array
     guess: Array
     sums: Array = field(init=False)
+    squares: Array = field(init=False)
 
     kind = "neighbours"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sums", np.hstack([self.costs, self.known]))
+        object.__setattr__(self, "squares", np.column_stack([-2 * self.points, (self.points**2).sum(axis=1)]))
 
     @classmethod
     def fit(cls, problems: tuple[Problem, ...], costs: Array, device: Device) -> "Neighbours":
@@ -79,15 +81,21 @@ class Neighbours:
         known = np.isfinite(costs).astype(np.float64)
         filled = np.where(known > 0, costs, 0.0)
         guess = pessimistic(costs)
-        metric = min(METRICS, key=lambda metric: _left_out(metric, seen, filled, known, guess, costs))
+        tried = ((metric, _expected_without(metric, seen, filled, known, guess)) for metric in METRICS)
+        regrets = {
+            replace(metric, margin=margin): _regret(np.where(known > 0, expected, np.inf), costs, margin)
+            for metric, expected in tried
+            for margin in MARGINS
+        }
+        metric = min(regrets, key=regrets.__getitem__)
         return cls(metric, metric.points(seen), filled, known, guess)
 
     def ranking(self, seen: Features) -> Ranking:
         """All members, the one with the lowest expected regret first."""
         metric = self.metric
-        apart = self.points - point(seen, metric.cols_weight, metric.alignment_weight, metric.tall_weight)
-        weights = metric.weights((apart * apart).sum(axis=1))
-        sums, doubt, count = (weights @ self.sums).tolist(), metric.doubt, len(self.guess)
+        rows, cols, alignment = point(seen, metric.cols_weight, metric.alignment_weight, metric.tall_weight)
+        squares = self.squares @ (rows, cols, alignment, 1.0) + (rows * rows + cols * cols + alignment * alignment)
+        sums, doubt, count = (metric.weights(squares) @ self.sums).tolist(), metric.doubt, len(self.guess)
         guesses = self.guess.tolist()
         expected = [(sums[i] + doubt * guesses[i]) / (sums[count + i] + doubt) for i in range(count)]
         order = sorted(range(len(expected)), key=[expected[0] - metric.margin, *expected[1:]].__getitem__)
@@ -118,13 +126,16 @@ class Neighbours:
         return list(zip(self.costs.tolist(), self.known.tolist(), strict=True))
 
 
-def _left_out(metric: Metric, seen: list[Features], filled: Array, known: Array, guess: Array, costs: Array) -> float:
-    """The summed regret of what `metric` chooses for each size without it."""
+def _expected_without(metric: Metric, seen: list[Features], filled: Array, known: Array, guess: Array) -> Array:
+    """The log regret that is expected of each member at each size by what was measured at the other ones."""
     points = metric.points(seen)
-    apart = points[:, None, :] - points[None, :, :]
-    weights = metric.weights(np.einsum("ijk,ijk->ij", apart, apart))
+    lengths = (points**2).sum(axis=1)
+    weights = metric.weights(np.maximum(lengths[:, None] + lengths[None, :] - 2 * points @ points.T, 0.0))
     np.fill_diagonal(weights, 0.0)
-    expected = (weights @ filled + metric.doubt * guess) / (weights @ known + metric.doubt)
-    expected[:, 0] -= metric.margin
-    chosen = np.where(known > 0, expected, np.inf).argmin(axis=1)
-    return float(np.nansum(np.take_along_axis(costs, chosen[:, None], axis=1)))
+    return np.asarray((weights @ filled + metric.doubt * guess) / (weights @ known + metric.doubt))
+
+
+def _regret(expected: Array, costs: Array, margin: float) -> float:
+    """The summed regret of what is chosen by `expected`."""
+    chosen = np.column_stack([expected[:, :1] - margin, expected[:, 1:]]).argmin(axis=1)
+    return float(np.nansum(costs[np.arange(len(costs)), chosen]))

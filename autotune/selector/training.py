@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autotune.database import Database
 
 LEAST_SIZES = 8
-MOST_FOLDS = 40
+MOST_FOLDS = 20
 NOISE = 0.003  # of mean log regret: repeated measurements of one kernel agree no better
 
 Predictor = Tree | Neighbours

@@ -1,5 +1,6 @@
 """Softmax over the last axis: y[r, c] = exp(x[r, c] - max_r) / sum_r, where sum_r adds exp(x[r, c] - max_r) over the row."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
@@ -74,14 +75,13 @@ def fit(version: str, parameters: Mapping[str, Value], problem: Problem, declare
     row_packs = packs.per_row(problem, vector, edges) if chosen else -(-problem.cols // vector)
     if "packs" in parameters:
         wanted = row_packs / (int(parameters["packs"]) * int(parameters.get("cluster", 1)))
-        threads = [int(value) for value in declared[SHARED_AMONG[version]]]
-        chosen[SHARED_AMONG[version]] = min(threads, key=lambda n: (max(n, wanted) / min(n, wanted), -n))
+        chosen[SHARED_AMONG[version]] = _nearest(declared[SHARED_AMONG[version]], wanted)
     if version in THREADS_PER_ROW:
         given = {**parameters, **chosen}
         needed = -(-row_packs // prod(int(given[name]) for name in THREADS_PER_ROW[version]))
-        holding = [items for items in declared["items"] if int(items) >= needed]
-        if holding:
-            chosen["items"] = min(holding)
+        place = bisect_left(declared["items"], needed)
+        if place < len(declared["items"]):
+            chosen["items"] = declared["items"][place]
     return chosen
 
 
@@ -110,6 +110,13 @@ def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, V
         yield "v9", {"warps": 4, "lanes": _power(problem.cols / 8, 1, 32), "rows": 1}
         yield "v7", {"block": 64, "vector": vector, "hold": "exponentials"}
     yield from _passes(problem, vector)
+
+
+def _nearest(values: tuple[Value, ...], wanted: float) -> Value:
+    """Of ascending numbers the one nearest to `wanted` by ratio; of two as near, the greater."""
+    place = min(bisect_left(values, wanted), len(values) - 1)
+    below, above = int(values[max(place - 1, 0)]), int(values[place])
+    return above if above * below <= wanted * wanted or above <= wanted else below
 
 
 def _lanes(problem: Problem, vector: int) -> int:
