@@ -16,10 +16,12 @@ from selenium.webdriver.support.color import Color
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from autotune.database import Database
+from autotune.database.kernel_tuner import import_cache, read_cache
 from autotune.report.data import collect
 from autotune.report.page import page
 from tests.browser import CHROMEDRIVER, CHROMIUM
 from tests.report_samples import MARKUP, SIZES, measured
+from tests.test_kernel_tuner_files import ENTRIES, written
 from tests.test_report import RESULTS, contrast
 
 pytestmark = pytest.mark.browser
@@ -73,13 +75,9 @@ def offered(browser: webdriver.Chrome, name: str) -> list[str]:
     return [option.text for option in Select(browser.find_element(By.NAME, name)).options]
 
 
-def marks(browser: webdriver.Chrome, chart: str) -> int:
-    """How many discs or bars a chart has."""
-    return len(
-        browser.find_elements(
-            By.CSS_SELECTOR, f"{chart} svg .mark-symbol:not(.role-legend-symbol) path, {chart} svg .mark-rect.role-mark path"
-        )
-    )
+def marks(browser: webdriver.Chrome, chart: str, kind: str = "symbol") -> int:
+    """How many discs (`symbol`) or bars (`rect`) a chart has, its legend aside."""
+    return len(browser.find_elements(By.CSS_SELECTOR, f"{chart} svg .mark-{kind}:not(.role-legend-symbol) path"))
 
 
 def focused(browser: webdriver.Chrome) -> WebElement:
@@ -97,10 +95,11 @@ def test_it_draws_everything_without_a_complaint_or_a_request(browser: webdriver
     choose(browser, "dtype", "float32")
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-    assert marks(browser, "#plane") >= len(SIZES)
+    assert marks(browser, "#plane") == len(SIZES) + 1  # the ring that says which is chosen
+    assert marks(browser, "#plane", "rect") > len(SIZES)
     assert marks(browser, "#shares") == 3 * len(SIZES)
     assert marks(browser, "#convergence") >= 2
-    assert marks(browser, "#failures") == 4
+    assert marks(browser, "#failures", "rect") == 4
     charts = browser.find_elements(By.CSS_SELECTOR, "#effects .chart")
     assert [figure.text for figure in browser.find_elements(By.CSS_SELECTOR, "#effects h3")] == ["block", "vector"]
     assert all(chart.find_elements(By.CSS_SELECTOR, "svg .mark-symbol path") for chart in charts)
@@ -114,8 +113,18 @@ def test_the_shipped_database_draws_too(browser: webdriver.Chrome, tmp_path: Pat
     (tmp_path / "shipped.html").write_text(page(series, RESULTS.name, ""), encoding="utf-8")
     opened(browser, tmp_path / "shipped.html")
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
-    assert marks(browser, "#plane") >= len(series[0]["problems"])
+    assert marks(browser, "#plane") == len(series[0]["problems"]) + 1
     assert marks(browser, "#shares") > len(series[0]["problems"])
+
+
+def test_one_size_of_another_tuner_draws_too(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    with Database(tmp_path / "x.sqlite", create=True) as database:
+        import_cache(database, read_cache(written(tmp_path / "cache.json", ENTRIES)))
+        (tmp_path / "one.html").write_text(page(collect(database), "x.sqlite", ""), encoding="utf-8")
+    opened(browser, tmp_path / "one.html")
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+    assert marks(browser, "#plane") == 2  # the disc and the ring that says it is chosen
+    assert browser.find_element(By.ID, "shares").text.startswith("No copy was timed")
 
 
 def test_each_filter_offers_what_the_ones_before_it_leave(browser: webdriver.Chrome, report: Path) -> None:
@@ -135,7 +144,7 @@ def test_without_a_copy_the_chart_says_why_it_is_empty(browser: webdriver.Chrome
     opened(browser, report)
     choose(browser, "device", "emulator")
     assert browser.find_element(By.ID, "shares").text.startswith("No copy was timed")
-    assert marks(browser, "#plane") >= 2
+    assert marks(browser, "#plane") == 2 + 1
     choose(browser, "device", "Other GPU")
     assert marks(browser, "#shares") == 3 * 4
 

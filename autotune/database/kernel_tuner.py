@@ -83,7 +83,7 @@ def read_cache(path: Path, dtype: str = "float32") -> Cache:
         if any(not isinstance(entry[name], int | float | str) for entry in entries for name in names):
             raise ValueError("a value of a parameter is neither a number nor a text")
         return Cache(str(document["device_name"]) or "unknown", problem, names, entries, cut)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(
             f"{path} is not a cache file of Kernel Tuner ({type(error).__name__}: {error}); it must say device_name, kernel_name, "
             "problem_size in numbers of at least 1, tune_params_keys and cache"

@@ -37,7 +37,8 @@ CONFIG: Spec = {
     "title": {"fontSize": 16, "anchor": "start", "subtitleFontSize": 12, "subtitleColor": "#454c56", "offset": 14, "subtitlePadding": 4},
 }
 POWER = (
-    "datum.value >= 20 ? pow(2, datum.value - 20) + ' M' : datum.value >= 10 ? pow(2, datum.value - 10) + ' K' : '' + pow(2, datum.value)"
+    "datum.value % 1 ? format(pow(2, datum.value), ',.0f') : datum.value >= 20 ? pow(2, datum.value - 20) + ' M' : "
+    "datum.value >= 10 ? pow(2, datum.value - 10) + ' K' : '' + pow(2, datum.value)"
 )
 RATIOS = [1, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 300, 1000]  # the ticks of logarithmic axes: those of Vega are too many
 COUNTS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 3000, 10000, 30000, 100000]
@@ -109,7 +110,7 @@ def _plane(colours: Spec) -> Spec:
     }
     labels = {
         "data": {"name": "problems"},
-        "transform": LOGS,
+        "transform": [*LOGS, {"calculate": "length(datum.version) < 4 ? datum.version : ''", "as": "label"}],
         "mark": {
             "type": "text",
             "fontSize": 10.5,
@@ -119,7 +120,7 @@ def _plane(colours: Spec) -> Spec:
             "cursor": "pointer",
             "tooltip": None,
         },
-        "encoding": axes | {"text": {"field": "version"}},
+        "encoding": axes | {"text": {"field": "label"}},
     }
     return {"height": 430, "layer": [cells, chosen, discs, labels]}
 
@@ -169,9 +170,9 @@ def _effect(colours: Spec) -> Spec:
     """One parameter at one size: a disc for the best with each value, a line up to the median of all configurations that have it."""
     slowdown = {"type": "quantitative", "scale": {"type": "log", "domainMin": 1, "nice": False}}
     axis = {"title": "time over the best", "format": "~r", "values": RATIOS}
-    across = {"x": {"field": "value", "type": "ordinal", "sort": None, "title": None, "axis": {"labelAngle": 0}}} | {
-        "xOffset": {"field": "version", "type": "nominal"}
-    }
+    across = {
+        "x": {"field": "value", "type": "ordinal", "sort": None, "title": None, "axis": {"labelAngle": 0, "labelOverlap": "greedy"}}
+    } | {"xOffset": {"field": "version", "type": "nominal"}}
     return {
         "height": 220,
         "data": {"name": "effect"},

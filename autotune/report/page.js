@@ -206,7 +206,7 @@ function drawConvergence(shown, chosen) {
   return draw(
     byId("convergence"),
     "convergence",
-    { convergence, others: convergence.length ? others : [] },
+    { convergence, others: others.length && convergence.length ? others : convergence },
     `Best time so far by trials. ${caption}`,
     "Nothing ran right at this size.",
   );
@@ -245,7 +245,7 @@ function provenance(shown) {
     ["CUDA", (r) => r.cuda],
     ["compiler", (r) => r.compiler],
     ["PyCUDA", (r) => r.pycuda],
-    ["autotune", (r) => r.package],
+    ["package", (r) => r.package],
     ["system", (r) => r.os],
     ["card", (r) => r.card],
     ["origin", (r) => r.origin],
