@@ -97,7 +97,8 @@ def cupy() -> Kind:
     current, empty = cupy.cuda.get_current_stream, cupy.empty
 
     def stream(layout: Any) -> int:
-        return int(current().ptr)
+        handle: int = current().ptr
+        return handle
 
     def allocate(array: Any) -> Any:
         return empty(array.shape, array.dtype)

@@ -48,14 +48,16 @@ def _any_layout(own: type, kind: Kind, slow: SlowPath) -> Call:
         except HandOver:
             return slow.hand_over(x, out, stream)
         handle = current(layout) if stream is None else slow.foreign(kind, layout, stream)
+        # An array without memory has a key of its own: its plan may be that of an empty array, or it must be refused each time.
         if out is None:
             other = kind
             out = allocate(x) if stream is None or kind.allocate_on is None else kind.allocate_on(x, handle)
             target = pointer(out)
             key: Any = (layout, source and source & 15 | 16, target and target & 15 | 16)
+        elif out_layout == layout and other is kind:  # nearly always, and cheaper to see than to have both in the key
+            key = (layout, source and source & 15 | 16, target and target & 15 | 16, source == target)
         else:
-            # An array without memory has a key of its own: a plan may be that of an empty array, or it must be refused each time.
-            key = (layout, source and source & 15 | 16, target and target & 15 | 16, out_layout, source == target, other)
+            key = (layout, source and source & 15 | 16, target and target & 15 | 16, source == target, out_layout, other)
         plan = table.get(key) or slow.plan(table, key, kind, x, other, out, handle)
         if plan.before < target - source < plan.after and target != source:
             check_interleaved(plan.problem, target - source)
