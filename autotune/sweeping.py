@@ -44,7 +44,7 @@ def sweep(
     watcher = watcher or Watcher()
     summary = Summary()
     watcher.began(len(problems), backend.device, replayed=backend.replayed)
-    with _run(operation, backend, database, summary, command=command, seed=seed) as run_id:
+    with _run(operation, backend, database, watcher, summary, command=command, seed=seed) as run_id:
         ledger = Ledger(database, backend, run_id, watcher, room_wait_s=room_wait_s)
         tools = Tools(operation, backend, database, Workshop(backend, operation), watcher, ledger, seed, versions, budget)
         try:
@@ -67,7 +67,9 @@ def sweep(
 
 
 @contextmanager
-def _run(operation: Operation, backend: Backend, database: Database, summary: Summary, *, command: str, seed: int) -> Iterator[int]:
+def _run(
+    operation: Operation, backend: Backend, database: Database, watcher: Watcher, summary: Summary, *, command: str, seed: int
+) -> Iterator[int]:
     """A run of the database, ended as what it was: done, interrupted, or failed."""
     for name, template in backend.templates(operation):
         database.add_template(operation.name, name, template)
@@ -76,6 +78,9 @@ def _run(operation: Operation, backend: Backend, database: Database, summary: Su
     try:
         yield run_id
         state = "interrupted" if summary.interrupted else "done"
+    except BaseException:
+        watcher.aborted()
+        raise
     finally:
         database.end_run(run_id, state)
 

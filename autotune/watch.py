@@ -96,3 +96,6 @@ class Watcher:
 
     def ended(self, summary: Summary) -> None:
         """The sweep is over, or was interrupted."""
+
+    def aborted(self) -> None:
+        """The sweep ends with an error, which is told elsewhere."""

@@ -260,6 +260,7 @@ class FullDisk(Watcher):
     room_again: bool
     trials: int = 0
     waited: list[str] = field(default_factory=list)
+    told_of_the_end: bool = False
 
     def trial(
         self,
@@ -279,6 +280,9 @@ class FullDisk(Watcher):
         self.waited.append(why)
         if self.room_again:
             empty_the_disk()
+
+    def aborted(self) -> None:
+        self.told_of_the_end = True
 
 
 def empty_the_disk() -> None:
@@ -307,6 +311,7 @@ def test_a_disk_that_stays_full_ends_the_sweep_and_the_same_sweep_goes_on_once_t
         empty_the_disk()
     stored = len(database.trial_rows())
     assert 10 <= stored == watcher.trials < len(space(SOFTMAX, LARGE))
+    assert watcher.told_of_the_end
     second = sweep(SOFTMAX, [LARGE], FakeBackend(plausible), database)
     assert stored + second.new_trials == len(space(SOFTMAX, LARGE))
     assert {Configuration.of(row["version"], **row["parameters"]) for row in database.trial_rows()} == set(space(SOFTMAX, LARGE))

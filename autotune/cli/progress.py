@@ -133,6 +133,9 @@ class BarWatcher(PlainWatcher):
         self._progress.stop()
         super().ended(summary)
 
+    def aborted(self) -> None:
+        self._progress.stop()  # or the terminal's cursor stays hidden
+
     def _named(self, summary: ProblemSummary) -> str:
         return f"{summary.problem}" + (f" ({self._place} of {self._problems})" if self._problems > 1 else "")
 
