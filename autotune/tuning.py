@@ -143,7 +143,7 @@ class Tuning:
         right = [sentinel for sentinel in sentinels if self._try(bench, sentinel, mine) is not None]
         self._new_race(bench, right, mine).meet(right, "race", SENTINEL_ROUNDS)
         self._known = self._look()
-        mine.stale = len(self._known.evidence.stale)
+        mine.known, mine.stale = len(self._known.times), len(self._known.evidence.stale)
 
     def _search(self, bench: Bench, mine: ProblemSummary) -> None:
         study = self._study()
