@@ -16,6 +16,7 @@ from autotune.database.rebuild import templates_here
 from autotune.element import element
 from autotune.errors import UsageError
 from autotune.problem import parse_size
+from autotune.selector import train_all
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 IMPORTED = (
@@ -25,7 +26,12 @@ IMPORTED = (
     Column("binaries", "new compiled kernels"),
     Column("note", "", right=False),
 )
-REBUILT = (Column("settled", "problems settled"), Column("stale", "stale"), Column("unknown", "of operations that are not here"))
+REBUILT = (
+    Column("settled", "problems settled"),
+    Column("stale", "stale"),
+    Column("unknown", "of operations that are not here"),
+    Column("selectors", "selectors trained"),
+)
 
 
 @click.command("export")
@@ -92,11 +98,18 @@ def import_command(files: tuple[Path, ...], with_kernels: bool, dtype: str, db: 
 @kernels_option
 @reading
 def rebuild_command(db: Path | None, kernels: Path | None, form: Form) -> None:
-    """Settle every problem again by its trials alone, with today's templates and blocks."""
+    """Settle every problem again by its trials alone, with today's templates and blocks, and train the selectors on what they say."""
     folder = kernels.resolve() if kernels else None
+    operations = {name: load(name, folder) for name in operation_names(folder)}
     with Database(db or default_path()) as database:
-        done = database.rebuild({name: load(name, folder) for name in operation_names(folder)})
-    emit([{"settled": done.settled, "stale": done.stale, "unknown": done.unknown}], REBUILT, form)
+        done = database.rebuild(operations)
+        trained = train_all(database, operations)
+    stories = [f"selector for {t.operation} {t.dtype} on {t.device.name}: {t.model}; {t.why}" for t in trained]
+    counts = {"settled": done.settled, "stale": done.stale, "unknown": done.unknown, "selectors": len(trained)}
+    emit([{**counts, "trained": stories}], REBUILT, form)
+    if form == "table":
+        for story in stories:
+            click.echo(story)
 
 
 def _import(database: Database, file: Path, trusted: list[str], dtype: str) -> Row:

@@ -7,7 +7,7 @@ import numpy as np
 from autotune.problem import Problem
 from autotune.selector.matrix import Array, Matrix
 
-MOST_MEMBERS = 12
+MOST_MEMBERS = 8
 LEAST_GAIN = 0.0005  # of mean log regret, that another member must bring; less is noise
 UNKNOWN = 1.0  # log regret of the default where it was not measured: never worth relying on
 
