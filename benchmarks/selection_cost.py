@@ -8,13 +8,15 @@ another process on the machine does not count; what is printed is the median, th
 """
 
 import dataclasses
+import sys
 import timeit
 from pathlib import Path
 from time import process_time
 
 import click
 import numpy as np
-from selection_sizes import held_out
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from autotune.catalogue import load
 from autotune.database import Database
@@ -26,6 +28,7 @@ from autotune.problem import Problem
 from autotune.selector import Model, Regret
 from autotune.selector.matrix import read
 from autotune.selector.training import fit
+from benchmarks.selection_sizes import held_out
 
 REPEATS, CALLS = 12, 20
 

@@ -13,6 +13,7 @@ below a size's floor counts as none.
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
@@ -21,9 +22,8 @@ from typing import Any
 
 import click
 import numpy as np
-import selection_report
-from selection_rules import RULES, Tuned
-from selection_sizes import held_out, training
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from autotune import source
 from autotune.catalogue import load
@@ -36,6 +36,9 @@ from autotune.selector.cover import cover
 from autotune.selector.matrix import default_choices
 from autotune.statistics import median
 from autotune.trial import Round
+from benchmarks import selection_report
+from benchmarks.selection_rules import RULES, Tuned
+from benchmarks.selection_sizes import held_out, training
 
 MOST_FOLDS = 20
 COVERS = (4, 8, 12, 16)

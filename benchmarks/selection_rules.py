@@ -115,6 +115,7 @@ def label_tree(tuned: Tuned) -> Rule:
         node = root
         while isinstance(node, tuple):
             node = node[2] if (problem.rows, problem.cols, problem.alignment_bytes)[node[0]] < node[1] else node[3]
+        assert isinstance(node, int)
         yield from (cover[i] for i in chain([node], others))
 
     return choose
@@ -166,7 +167,7 @@ RULES: Mapping[str, Callable[[Tuned], Rule]] = {
 
 def _helion_cover(times: Times) -> list[Configuration]:
     best = {problem: min(here.values()) for problem, here in times.items()}
-    uncovered, chosen = set(times), []
+    uncovered, chosen = set(times), list[Configuration]()
     everything = sorted({c for here in times.values() for c in here})
     while uncovered and len(chosen) < 10:
         serves = {c: [p for p in uncovered if times[p].get(c, np.inf) <= 1.1 * best[p]] for c in everything}
