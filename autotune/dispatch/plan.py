@@ -58,7 +58,8 @@ class Launcher(Protocol):
 class Plan:
     """What runs one layout. An output that starts more than `before` and less than `after` bytes from the input overlaps its range.
 
-    `hits` counts calls without a lock, so that threads that race may lose one; `noted` of them are in a database's log of misses.
+    `hits` counts calls without a lock, so that threads that race may lose one; `noted` of them are in a database's log of misses. `live`
+    turns false when the plan is dropped.
     """
 
     device: Device
@@ -70,6 +71,7 @@ class Plan:
     after: int
     hits: int = 0
     noted: int = 0
+    live: bool = True
 
     @property
     def missed(self) -> bool:

@@ -55,6 +55,7 @@ class Plans:
 
     def _empty(self, table: Table) -> None:
         for plan in table.values():
+            plan.live = False
             self._retired[plan.tier] = self._retired.get(plan.tier, 0) + plan.hits
         table.clear()
 
@@ -69,7 +70,7 @@ class Plans:
         """Forget all plans in a process that was forked, whose parent's threads may have held the locks."""
         self._lock, self._flights = threading.Lock(), {}
         for table in self._tables:
-            table.clear()
+            self._empty(table)
 
     def all(self) -> list[Plan]:
         """Every plan there is."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.dispatch import Dispatcher, torch_operator
+from autotune.dispatch import Dispatcher, torch_operator, torch_pairs
 from autotune.dispatch.dispatcher import DISPATCHERS
 from autotune.errors import UsageError
 
@@ -76,6 +76,45 @@ def test_an_output_that_cannot_be_taken_is_refused_at_the_first_call_and_after_g
         with pytest.raises(UsageError, match=sentence):
             softmax(x, out=out)
         softmax(x, out=torch.empty(8, 64))
+
+
+def test_pairs_of_tensors_are_known_again_only_as_long_as_their_plan_lives(softmax: Dispatcher) -> None:
+    x, out = torch.randn(8, 64), torch.empty(8, 64)
+    assert torch_pairs.comparison(x, out) is not None
+    for _ in range(3):
+        softmax(x, out)
+    softmax.reload()
+    assert softmax.stats().plans == 0
+    for _ in range(3):
+        softmax(x, out)
+    assert (softmax.stats().plans, softmax.stats().misses, softmax.stats().hits) == (1, 2, {"safe": 6})
+
+
+def test_a_comparison_tells_all_apart_that_a_plan_depends_on() -> None:
+    x, out = torch.randn(8, 64), torch.empty(8, 64)
+    alike = torch_pairs.comparison(x, out)
+    assert alike is not None
+    assert alike(torch.empty(8, 64), torch.empty(8, 64))
+    for other in (
+        torch.empty(8, 65)[:, :64],
+        torch.empty(4, 64),
+        torch.empty(512),
+        torch.empty(8, 64, dtype=torch.float16),
+        torch.empty(8, 64, device="meta"),
+        torch.empty(8, 64, requires_grad=True),
+        torch.nn.Parameter(torch.empty(8, 64), requires_grad=False),
+    ):
+        assert not alike(other, out)
+        assert not alike(x, other)
+
+
+def test_modes_that_alternate_change_nothing_but_the_cost(softmax: Dispatcher) -> None:
+    x, out = torch.randn(8, 64), torch.empty(8, 64)
+    for step in range(40):
+        with torch.inference_mode(step % 2 == 0):
+            softmax(x, out.zero_())
+            assert close(out, x)
+    assert softmax.stats().hits == {"safe": 40}
 
 
 def test_a_gradient_flows_and_none_is_kept_without_need(softmax: Dispatcher) -> None:
