@@ -48,7 +48,7 @@ def make_driver(folder: Path) -> None:
     source = folder / "driver.c"
     source.write_text("#define __CUDA_API_VERSION_INTERNAL\n#include <cuda.h>\n", encoding="utf-8")
     header = run(["gcc", "-E", "-P", f"-I{include}", str(source)], capture=True)
-    names = {*re.findall(r"\b(cu[A-Z]\w*)\(", header), "cuProfilerStart", "cuProfilerStop"}  # those two are in a header of their own
+    names = {*re.findall(r"\b(cu[A-Z]\w*)\(", header), "cuProfilerInitialize", "cuProfilerStart", "cuProfilerStop"}  # of another header
     names.discard("cuDriverGetVersion")
     lines = [f"int {name}(void) {{ return 34; }}" for name in sorted(names)]  # 34 is CUDA_ERROR_STUB_LIBRARY
     told = f"int cuDriverGetVersion(int* version) {{ *version = {CUDA[0] * 1000 + CUDA[1] * 10}; return 0; }}"
