@@ -14,7 +14,7 @@ INSTALL := $(PIP) install --quiet $(ORIGIN)
 GPU := $(BIN)/python -c 'import sys; from autotune.backends.select import gpu_count; sys.exit(not gpu_count())'
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep tune replay test lint format types pytest gpu-test pycuda-check docs wheels clean
+.PHONY: help install sweep tune replay test lint format types pytest gpu-test all-instances pycuda-check docs wheels clean
 
 help:  ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +51,9 @@ format: $(VENV)/.installed-dev  ## Format, and repair what can be repaired
 
 gpu-test: $(VENV)/.installed-dev $(VENV)/.installed-cuda  ## Run the tests that need a GPU; without one this is an error
 	$(BIN)/python -m pytest tests/gpu -m gpu
+
+all-instances: $(VENV)/.installed-dev  ## Check every instance of softmax v5-v11, in the emulator and by nvcc (an hour)
+	AUTOTUNE_ALL_INSTANCES=1 $(BIN)/python -m pytest -n auto tests/test_softmax_v5_and_beyond.py
 
 pycuda-check: $(VENV)/.installed-dev  ## Build PyCUDA as on a GPU machine, with and without a CUDA toolkit, under a stand-in for the driver
 	$(BIN)/python scripts/check_pycuda.py

@@ -27,9 +27,10 @@ def bounds(configuration: Configuration) -> Bounds:
     block = configuration.integer("block")
     if configuration["hold"] == "exponentials":
         return Bounds(threads=block)
+    other = OTHER_REGISTERS + (8 if configuration["edges"] == "masked" else 0)
     # Left to itself the compiler computes all exponentials at once, in three times the registers that the inputs take.
     words = configuration.integer("items") * configuration.integer("vector") // 2
-    return Bounds(threads=block, blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (words + OTHER_REGISTERS)))))
+    return Bounds(threads=block, blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (words + other)))))
 
 
 def applicable(configuration: Configuration, problem: Problem, device: Device) -> Verdict:

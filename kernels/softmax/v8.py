@@ -29,11 +29,12 @@ def bounds(configuration: Configuration) -> Bounds:
     block = configuration.integer("block")
     if configuration["hold"] == "exponentials":
         return Bounds(threads=block, cluster=configuration.integer("cluster"))
+    other = OTHER_REGISTERS + (8 if configuration["edges"] == "masked" else 0)
     # Left to itself the compiler computes all exponentials at once, in three times the registers that the inputs take.
     words = configuration.integer("items") * ACCESS_BYTES // 4
     return Bounds(
         threads=block,
-        blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (words + OTHER_REGISTERS)))),
+        blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (words + other)))),
         cluster=configuration.integer("cluster"),
     )
 
