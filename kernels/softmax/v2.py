@@ -7,7 +7,7 @@ from autotune.problem import Problem
 
 TEMPLATE = "v2.cu"
 PARAMETERS = {"block": (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024), "unroll": (1, 2, 4)}
-DTYPES = ("float32",)
+DTYPES = ("float32", "float16", "bfloat16")  # it is also the safe kernel, which every dtype needs
 IN_PLACE = True
 
 
