@@ -1,4 +1,4 @@
-"""The dispatcher's tiers for sizes never tuned: the selector, another GPU's, the analytic default; and their regret on what was recorded."""
+"""The dispatcher's tiers for sizes never tuned: selector, another GPU's, analytic default; and their regret on what was recorded."""
 
 import dataclasses
 import json

@@ -232,6 +232,8 @@ def damaged(text: str) -> dict[str, str]:
         "a value that is gone": json.dumps(body | {"members": [None, ["v3", {"block": 7, "vector": 4, "unroll": 4}]]}),
         "a tree without leaves": json.dumps(body | {"predictor": [0, 1.0]}),
         "a feature that is none": json.dumps(body | {"predictor": [77, 1.0, body["predictor"], body["predictor"]]}),
+        "a regret that is none": json.dumps(body | {"regret": [0.0, 1.0, 1.0]}),
+        "a cost that is no number": json.dumps(body | {"predictor": [None, [[float("nan"), m] for m in range(len(body["members"]))]]}),
         "a leaf that forgets": json.dumps(body | {"predictor": [None, [[0.0, 0]]]}),
     }
 

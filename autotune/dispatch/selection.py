@@ -33,6 +33,8 @@ TIERS = ("pin", "exact", "selector", "nearest", "similar device", "analytic defa
 # A row's length decides which kernel is fast, the number of rows hardly: one step in columns counts as four in rows.
 COLS_WEIGHT = 4.0
 
+MOST_COST = 50.0  # log regret: what a damaged selector may claim beyond that is no float any more
+
 EXPLAINED = 8  # how many tuned sizes an explanation names
 
 
@@ -158,7 +160,7 @@ class Selector:
         if model is None or problem.empty:
             return
         for cost, family in model.ranking(problem, self.device):
-            expected = max(0.0, math.expm1(cost))
+            expected = max(0.0, math.expm1(min(cost, MOST_COST)))
             if family is None:
                 yield from self._defaults(problem, tier, model.versions, "the analytic default", expected)
                 continue

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import log
+from math import inf, log
 from typing import Any, Self
 
 from autotune.configuration import Configuration
@@ -87,6 +87,8 @@ class Model:
             kind = body["kind"]
             predictor = None if kind == "default" else PREDICTORS[kind].from_json(body["predictor"], len(members))
             regret, default = Regret(*map(float, body["regret"])), body["default_regret"]
+            if not 1 <= regret.geomean < inf:
+                raise ValueError(f"regret {regret.geomean} is no ratio to a best time")
             templates = {str(version): str(sha) for version, sha in body["templates"].items()}
             stale = frozenset(version for version, sha in templates.items() if template_sha and template_sha(version) != sha)
             return cls(members, predictor, regret, Regret(*default) if default else None, int(body["sizes"]), templates, stale)

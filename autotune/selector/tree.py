@@ -1,6 +1,7 @@
 """A decision tree whose splits lower the summed regret, not the disorder of labels: kernels that tie cost nothing either way."""
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,8 @@ def _best_split(seen: Array, costs: Array) -> tuple[int, float] | None:
 def _node(body: Any, members: int, depth: int) -> Node:
     if body[0] is None:
         ranking = tuple((float(cost), int(member)) for cost, member in body[1])
-        if sorted(member for _, member in ranking) != list(range(members)):
-            raise ValueError("a leaf does not rank every member once")
+        if sorted(member for _, member in ranking) != list(range(members)) or not all(isfinite(cost) for cost, _ in ranking):
+            raise ValueError("a leaf does not rank every member once by a number")
         return None, ranking
     feature, threshold, below, above = body
     if not depth or not 0 <= feature < len(NAMES):
