@@ -1,5 +1,6 @@
 """Write results/README.md from the databases beside it: `python benchmarks/results_readme.py` (CI checks that it is up to date)."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ This page is written by `python benchmarks/results_readme.py`. Times are device 
 
 def page(databases: list[Path]) -> str:
     """The whole of results/README.md."""
-    return HEAD + "".join(_database(path) for path in databases)
+    folder = databases[0].parent
+    return HEAD + "".join(_database(path) for path in databases) + _tuning_cost(folder) + _agreement(folder)
 
 
 def _database(path: Path) -> str:
@@ -124,6 +126,34 @@ def _sizes(best: list[Row]) -> str:
             f"| {percent(half)} | {share} | {gap}{behind} |"
         )
     return "\n".join([*lines, ""])
+
+
+def _tuning_cost(folder: Path) -> str:
+    found = json.loads((folder / "tuning_cost.json").read_text(encoding="utf-8"))
+    lines = [
+        "\n## What tuning costs\n",
+        f"The same 48 configurations of v3, float32, results verified, start-up aside; Kernel Tuner {found['versions']['kernel_tuner']}. "
+        "The first size includes compiling. Winners were timed again against each other. `python benchmarks/tuning_cost.py`; "
+        "Kernel Tuner's two backends were measured in two runs of one day.\n",
+        "| tuner | size | seconds | per configuration | its winner, us |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    for run in found["runs"]:
+        for tuner, rows in run["measured"].items():
+            for size, row in zip(run["sizes"], rows, strict=True):
+                time_us = next(entry["time_us"] for entry in run["raced"][size] if entry["winner"] == row["winner"])
+                lines.append(f"| {tuner} | {size} | {row['seconds']:.2f} | {row['seconds'] / 48:.3f} s | {time_us:.2f} |")
+    return "\n".join([*lines, ""])
+
+
+def _agreement(folder: Path) -> str:
+    rows = json.loads((folder / "choice_agreement.json").read_text(encoding="utf-8"))["sizes"]
+    near = sum(row["apart"] <= 0.01 for row in rows)
+    return (
+        f"\n## Whether two sweeps agree\n\nTwo sweeps with different seeds at {len(rows)} sizes drawn at random chose the same configuration at "
+        f"{sum(row['same'] for row in rows)}, and configurations whose times are within 1 % of each other at {near} "
+        f"(worst {percent(max(row['apart'] for row in rows))}). `python benchmarks/choice_agreement.py`.\n"
+    )
 
 
 @click.command()
