@@ -150,8 +150,8 @@ def _agreement(folder: Path) -> str:
     rows = json.loads((folder / "choice_agreement.json").read_text(encoding="utf-8"))["sizes"]
     near = sum(row["apart"] <= 0.01 for row in rows)
     return (
-        f"\n## Whether two sweeps agree\n\nTwo sweeps with different seeds at {len(rows)} sizes drawn at random chose the same configuration at "
-        f"{sum(row['same'] for row in rows)}, and configurations whose times are within 1 % of each other at {near} "
+        f"\n## Whether two sweeps agree\n\nTwo sweeps with different seeds at {len(rows)} sizes drawn at random chose the same "
+        f"configuration at {sum(row['same'] for row in rows)}, and configurations whose times are within 1 % of each other at {near} "
         f"(worst {percent(max(row['apart'] for row in rows))}). `python benchmarks/choice_agreement.py`.\n"
     )
 
