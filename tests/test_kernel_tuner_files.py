@@ -82,7 +82,7 @@ def test_a_cache_becomes_trials_and_a_best_that_are_not_taken_for_ours(tmp_path:
     assert trials[64]["time_us"] == pytest.approx(400)
     assert trials[64]["created"] == "2023-12-22T09:53:48.691Z"
     assert trials[512]["outcome"] == "not_applicable"
-    assert rows("rebuild", "--db", path) == [{"settled": 0, "stale": 0, "unknown": 1}]
+    assert rows("rebuild", "--db", path) == [{"settled": 0, "stale": 0, "unknown": 1, "selectors": 0, "trained": []}]
 
 
 @pytest.mark.parametrize(("failed", "outcome"), FAILED)

@@ -104,14 +104,15 @@ class Dispatcher:
     def warm(self, shapes: Iterable[tuple[int, ...]], dtypes: Iterable[str] = (), *, stream: Any = None) -> None:
         """Load what packed arrays of these shapes need on the current device, so that a capture or a first call finds it in place.
 
-        Without `dtypes`, all are meant that the safe kernel takes. With `stream`, workspaces are made for it too.
+        Without `dtypes`, all are meant that a kernel is stored for. With `stream`, workspaces are made for it too.
+        Raises AutotuneError for one of `dtypes` that no kernel is stored for.
         """
         planner = self._planner(self._ordinal(None))
-        meant = tuple(dtypes) or self.operation.version(self.operation.safe.version).dtypes
+        named = tuple(dtypes)
         for *leading, cols in shapes:
-            for dtype in meant:
+            for dtype in named or self._dtypes:
                 problem = Problem(self.operation.name, prod(leading), cols, dtype)
-                if not problem.empty:
+                if not problem.empty and (named or planner.can_run(problem)):
                     planner.warm(problem, None if stream is None else stream_handle(stream))
 
     def freeze(self) -> None:

@@ -114,6 +114,13 @@ class Planner:
             return candidate, function.bind(problem, version.launch(candidate.configuration, problem, self.launcher.device))
         raise NotLoaded(str(problem))
 
+    def can_run(self, problem: Problem) -> bool:
+        """Whether there is a kernel for `problem`: a database may hold those of one element type only."""
+        try:
+            return next(iter(self.selector.choices(problem)), None) is not None
+        except AutotuneError:
+            return False
+
     def warm(self, problem: Problem, stream: int | None) -> None:
         """Load the instance for `problem`, and make its workspace on `stream` where it needs one."""
         candidate, _ = self.launch_of(problem, loaded_only=False)
