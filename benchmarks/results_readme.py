@@ -3,6 +3,7 @@
 import json
 from itertools import pairwise
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import click
@@ -55,7 +56,7 @@ def _device(database: Database, path: Path, device: str) -> str:
         f"\n## {device}: `{path.name}`\n\n{len(best)} problems, {trials} configurations tried.\n{how}\n\n"
         "Made, and made again whole, by `python benchmarks/record_device.py --work work.sqlite --out FILE`, which goes on from `--work`.\n"
         + _article(database, best, device)
-        + _sizes(best)
+        + _sizes(best, _rivals(path.parent, device))
     )
 
 
@@ -109,21 +110,32 @@ def _compared(gain: float) -> str:
     return f"{percent(gain)} faster than" if gain > 0 else f"{percent(-gain)} slower than"
 
 
-def _sizes(best: list[Row]) -> str:
+def _rivals(folder: Path, device: str) -> dict[tuple[int, int, str], tuple[str, float]]:
+    """The fastest rival and its time in microseconds at each cell of the recorded rivals, if they were measured on `device`."""
+    recorded = json.loads((folder / "peers-h200.json").read_text(encoding="utf-8"))
+    if not recorded["device"].startswith(device):
+        return {}
+    return {(c["rows"], c["cols"], c["dtype"]): (c["best_peer"], c["best_peer_us"]) for c in recorded["cells"]}
+
+
+def _sizes(best: list[Row], rivals: dict[tuple[int, int, str], tuple[str, float]]) -> str:
+    found = [(row, rivals.get((row["rows"], row["cols"], row["dtype"]))) for row in best]
+    ratios = [row["time_us"] / rival[1] for row, rival in found if rival]
     lines = [
         "\n### Every tuned problem\n",
-        "| problem | best configuration | time us | +- | of copy | runner-up |",
-        "| --- | --- | ---: | ---: | ---: | --- |",
+        "Rivals (torch, Triton, Liger, QuACK, cuDNN, torch.compile; `peers-h200.json`) were measured in another run on the same kind of "
+        f"GPU, so a ratio near 1 decides nothing. Geometric mean of {len(ratios)} ratios: {geometric_mean(ratios):.3f}; above 1.01 at "
+        f"{sum(ratio > 1.01 for ratio in ratios)}.\n",
+        "| problem | best configuration | time us | +- | of copy | fastest rival us | ours / rival |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for row in best:
+    for row, rival in found:
         half = (row["ci_high_us"] - row["ci_low_us"]) / 2 / row["time_us"]
         share = percent(row["fraction_of_copy"]) if row["fraction_of_copy"] else ""
-        following = row["runner_up"]
-        gap = f"{following['version']} {parameters(following['parameters'])}, " if following else ""
-        behind = (percent(row["gap"]) + " behind" if row["beyond_noise"] else "within noise") if following else ""
+        beside = f"{rival[0]} {rival[1]:.2f} | {row['time_us'] / rival[1]:.3f}" if rival else " | "
         lines.append(
             f"| {row['rows']}x{row['cols']} {row['dtype']} | {row['version']} {parameters(row['parameters'])} | {row['time_us']:.2f} "
-            f"| {percent(half)} | {share} | {gap}{behind} |"
+            f"| {percent(half)} | {share} | {beside} |"
         )
     return "\n".join([*lines, ""])
 
