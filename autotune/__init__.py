@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from autotune.errors import AutotuneError, UsageError
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 # Imported when first asked for: neither the tuner's libraries nor a GPU's may be needed to import the other half.
 _HOMES = {"Database": "autotune.database", "Dispatcher": "autotune.dispatch", "softmax": "autotune.dispatch", "sweep": "autotune.api"}
 
-__all__ = ["Database", "Dispatcher", "__version__", "softmax", "sweep"]
+__all__ = ["AutotuneError", "Database", "Dispatcher", "UsageError", "__version__", "softmax", "sweep"]
 
 
 def __getattr__(name: str) -> Any:

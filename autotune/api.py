@@ -10,6 +10,7 @@ from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import select
 from autotune.catalogue import load
 from autotune.database import Database, default_path
+from autotune.errors import UsageError
 from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.sweeping import sweep as sweep_problems
@@ -48,13 +49,13 @@ def sweep(
     """
     loaded = load(operation, Path(kernels).resolve() if kernels else None)
     chosen = tuple(loaded.version(name).name for name in versions)
-    problems = [Problem(loaded.name, rows, cols, dtype) for dtype in dtypes for rows, cols in sizes]
+    problems = [Problem(loaded.name, *_pair(size), dtype) for dtype in dtypes for size in sizes]
     limited = exhaustive or any(limit is not None for limit in (trials, seconds, until_gain))
     budget = Budget(trials=trials, seconds=seconds, until_gain=until_gain, exhaustive=exhaustive) if limited else None
     backend = select(device, protocol=protocol, hang_timeout_s=hang_timeout_s, jobs=jobs).backend
     with closing(backend):
         if isinstance(backend, RecordedBackend):
-            backend.require(problems)
+            backend.require(problems, chosen)
         with Database(Path(db) if db else default_path(), mode="write", create=True) as database:
             return sweep_problems(
                 loaded,
@@ -67,3 +68,9 @@ def sweep(
                 command=f"autotune.sweep({operation!r})",
                 watcher=watcher,
             )
+
+
+def _pair(size: object) -> tuple[int, int]:
+    if isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(part, int) for part in size):
+        return size[0], size[1]
+    raise UsageError(f"size {size!r} is not a pair of whole numbers; give (rows, columns), such as (4096, 4096)")

@@ -38,6 +38,8 @@ def load(name: str, kernels: Path | None = None) -> Operation:
 
     Raises UsageError when there is none, or when a definition lacks what `autotune.definition` asks for.
     """
+    if kernels and (kernels / name).is_dir() and not (kernels / name / "operation.py").is_file():
+        raise UsageError(f"{kernels / name} has no operation.py, which says what its versions compute; write one beside them")
     for root in [kernels, shipped("kernels")] if kernels else [shipped("kernels")]:
         if (root / name / "operation.py").is_file():
             return _load(root / name)
@@ -49,6 +51,8 @@ def _load(folder: Path) -> Operation:
     declared = _run(path, ("TOLERANCES", "SAFE", "reference", "bytes_moved"))
     versions = [_load_version(folder, file) for file in sorted(folder.glob("v*.py"), key=_version_order)]
     version, parameters = declared["SAFE"]
+    if version not in {v.name for v in versions}:
+        raise UsageError(f"SAFE of {path} names {version}, which {folder} does not have; name one of its versions")
     reference = declared.get("REFERENCE_TEMPLATE")
     return Operation(
         name=folder.name,

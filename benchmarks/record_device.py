@@ -8,7 +8,6 @@ measures nothing twice. `--seconds` ends it in time, with everything stored; `--
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -21,11 +20,10 @@ from autotune.cli.options import problems_of
 from autotune.cli.progress import PlainWatcher
 from autotune.configuration import Configuration
 from autotune.database import Database
-from autotune.database.connection import Row
 from autotune.operation import Operation
 from autotune.search import Budget
 from autotune.sweeping import sweep
-from autotune.trial import Failure, Instance, Outcome
+from autotune.trial import Failure, Outcome
 from autotune.watch import ProblemSummary
 
 PTX_ARCH = "compute_75"  # the oldest that CUDA 13 compiles for; every later driver and GPU can take it
@@ -100,26 +98,25 @@ def main(
             click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB, {manifest}")
 
 
-def repack(operation: Operation, database: Database, jobs: int = 0) -> None:
-    """Give each stored instance a binary of its own: those of a unit came as one, with neighbours that nobody needs.
+def repack(operation: Operation, database: Database) -> None:
+    """Build the stored instances again, with each other for neighbours: as they came, most of a unit was kernels that nobody needs.
 
-    The code of an instance does not depend on its neighbours, so the times that were taken stand; the file shrinks to a fourth.
+    The code of an instance does not depend on its neighbours, so the times that were taken stand; the file shrinks to a half.
     """
-    current = {(name, template.sha) for name, template in source.templates(operation)}
     rows = database.select(
         "SELECT DISTINCT version, parameters, dtype, arch, template_sha FROM stored_instances WHERE operation = ?", (operation.name,)
     )
-
-    def alone(row: Row) -> list[tuple[Configuration, Instance | Failure]]:
-        chosen = [Configuration.from_json(row["version"], row["parameters"])]
-        return list(nvcc.compile_instances(operation.version(row["version"]), chosen, row["dtype"], row["arch"], jobs=1))
-
-    with ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
-        for results in pool.map(alone, (row for row in rows if (row["version"], row["template_sha"]) in current)):
-            for _, built in results:
-                if isinstance(built, Failure):
-                    raise SystemExit(f"a stored instance does not compile any more: {built.message}")
-                database.store_binary(built)
+    current = {(name, template.sha) for name, template in source.templates(operation)}
+    wanted: dict[tuple[str, str, str], list[Configuration]] = {}
+    for row in rows:
+        if (row["version"], row["template_sha"]) in current:
+            chosen = Configuration.from_json(row["version"], row["parameters"])
+            wanted.setdefault((row["version"], row["dtype"], row["arch"]), []).append(chosen)
+    for (name, dtype, arch), configurations in wanted.items():
+        for _, built in nvcc.compile_instances(operation.version(name), sorted(configurations), dtype, arch):
+            if isinstance(built, Failure):
+                raise SystemExit(f"a stored instance does not compile any more: {built.message}")
+            database.store_binary(built)
     with database.write() as connection:
         connection.execute("DELETE FROM binaries WHERE sha NOT IN (SELECT binary_sha FROM instances WHERE binary_sha IS NOT NULL)")
 

@@ -89,7 +89,8 @@ def test_the_wheel_holds_every_file_that_is_read_at_run_time(wheel: Path) -> Non
         path.relative_to(ROOT).as_posix() if place == "autotune" else f"autotune/{path.relative_to(ROOT).as_posix()}"
         for place in ("autotune", "kernels", "templates", "results")
         for path in (ROOT / place).rglob("*")
-        if path.is_file() and path.suffix in (".py", ".typed", ".cpp", ".h", ".cu", ".cuh", ".sqlite", ".md", ".txt", ".html", ".css", ".js", ".json")
+        if path.is_file()
+        and path.suffix in (".py", ".typed", ".cpp", ".h", ".cu", ".cuh", ".sqlite", ".md", ".txt", ".html", ".css", ".js", ".json")
     }
     assert not needed - within
     assert {name for name in within if ".dist-info/" not in name} <= needed

@@ -43,10 +43,16 @@ class RecordedBackend:
         """The problems of `operation` that were measured, in the order in which they first were."""
         return self._database.problems_measured(operation, self.device, self.timing)
 
-    def require(self, problems: Iterable[Problem]) -> None:
-        """Raises UsageError unless every one of `problems` was recorded."""
+    def require(self, problems: Iterable[Problem], versions: Iterable[str] = ()) -> None:
+        """Raises UsageError unless every one of `problems` was recorded, with one of `versions` where any is named."""
+        wanted = set(versions)
         for problem in problems:
-            if not self._recorded(problem):
+            recorded = {c.version for c in self._recorded(problem)}
+            if wanted and recorded and not wanted & recorded:
+                named = ", ".join(sorted(wanted))
+                there = ", ".join(sorted(recorded, key=lambda v: (len(v), v)))
+                raise UsageError(f"{named} of {problem} was not recorded on {self.device.name}; recorded are {there}")
+            if not recorded:
                 like = [p for p in self.problems(problem.operation) if p.dtype == problem.dtype]
                 sizes = ", ".join(p.size for p in like) or "none"
                 raise UsageError(f"{problem} was not recorded on {self.device.name}; the sizes that were, in {problem.dtype}: {sizes}")

@@ -6,6 +6,7 @@ work could not start, 1 when the work itself failed.
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -55,6 +56,7 @@ def autotune() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The `autotune` command. Ends the process with 0 (done), 1 (the work failed) or 2 (it could not start)."""
+    warnings.showwarning = _warn
     try:
         status = autotune.main(arguments, prog_name="autotune", standalone_mode=False)
         sys.stdout.flush()
@@ -75,6 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has enough; the exit must not complain
         sys.exit(0)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    """A warning as one sentence, without the place in our source that gave it."""
+    click.echo(f"autotune: warning: {message}", err=True)
 
 
 def _fail(message: str, status: int) -> None:

@@ -11,6 +11,7 @@ from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_opti
 from autotune.cli.output import Column, Form, Row, emit, microseconds, percent, reading
 from autotune.dispatch.explain import explain
 from autotune.dispatch.selection import Candidate, Explanation
+from autotune.errors import UsageError
 from autotune.problem import Problem, parse_size
 from autotune.selector.model import Model
 
@@ -64,7 +65,11 @@ def explain_command(
 def source_command(operation: str, size: str, dtype: str | None, device: str | None, db: Path | None, kernels: Path | None) -> None:
     """Print the CUDA source, instantiated, that would run OPERATION at MxN."""
     story = _explanation(operation, size, dtype, device, db, kernels)
-    assert story.chosen is not None, "the safe tier answers every problem"
+    if story.chosen is None:
+        raise UsageError(
+            f"no kernel for {story.problem} is stored for {story.device.name}; autotune compile {operation} --safe "
+            f"--dtype {story.problem.dtype} --arch {story.device.arch} stores one"
+        )
     version = operation_of(operation, kernels).version(story.chosen.configuration.version)
     click.echo(f"// {story.problem} on {story.device.name}: {story.chosen.configuration}, tier {story.tier}")
     click.echo(source.render(version, [story.chosen.configuration], story.problem.dtype), nl=False)

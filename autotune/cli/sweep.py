@@ -84,7 +84,7 @@ def sweep_command(
     budget = Budget(trials=trials, seconds=seconds, until_gain=until_gain, exhaustive=exhaustive) if limited else None
     selected = select(device, protocol=protocol, hang_timeout_s=hang_timeout, jobs=jobs)
     if isinstance(selected.backend, RecordedBackend):
-        selected.backend.require(problems)
+        selected.backend.require(problems, versions)
     path = db or default_path()
     with closing(selected.backend) as backend, Database(path, mode="write", create=True) as database:
         if from_misses:
