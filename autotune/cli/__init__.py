@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TextIO
 
 import click
 
@@ -79,7 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _warn(message: Warning | str, *_: object) -> None:
+def _warn(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+) -> None:
     """A warning as one sentence, without the place in our source that gave it."""
     click.echo(f"autotune: warning: {message}", err=True)
 
