@@ -42,7 +42,14 @@ def load(name: str, kernels: Path | None = None) -> Operation:
         raise UsageError(f"{kernels / name} has no operation.py, which says what its versions compute; write one beside them")
     for root in [kernels, shipped("kernels")] if kernels else [shipped("kernels")]:
         if (root / name / "operation.py").is_file():
-            return _load(root / name)
+            try:
+                return _load(root / name)
+            except UsageError:
+                raise
+            except Exception as error:
+                raise UsageError(
+                    f"the definitions in {root / name} are not what autotune/definition.py asks for ({type(error).__name__}: {error})"
+                ) from error
     raise UsageError(f"operation {name!r} is not known; there are {', '.join(operation_names(kernels)) or 'none'}")
 
 
@@ -91,7 +98,7 @@ def _load_version(folder: Path, path: Path) -> Version:
 def _run(path: Path, needed: tuple[str, ...]) -> dict[str, Any]:
     try:
         declared = runpy.run_path(str(path))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"definition {path} could not be loaded: {type(error).__name__}: {error}") from error
     missing = [name for name in needed if name not in declared]
     if missing:

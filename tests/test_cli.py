@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -51,6 +52,7 @@ def test_a_bad_size_is_refused(size: str, tmp_path: Path) -> None:
         (("sweep", "softmax", "--device", "tpu"), "device 'tpu' is not known; use auto, cuda"),
         (("sweep", "softmax", "--device", "recorded:/no/such.sqlite"), "/no/such.sqlite"),
         (("sweep", "softmax", "--trials", "0"), "--trials"),
+        (("sweep", "softmax", "--seed", "-1"), "--seed"),
         (("sweep", "softmax", "--trials", "5", "--exhaustive"), "exhaustive search has no other limit"),
         (("sweep", "softmax", "--no-such-option"), "--no-such-option"),
         (("sweep",), "OPERATION"),
@@ -100,6 +102,49 @@ def test_without_a_cpp_compiler_the_emulator_says_so(tmp_path: Path) -> None:
 def test_without_nvcc_compile_says_so(tmp_path: Path) -> None:
     hidden = {"PATH": str(tmp_path), "CUDA_HOME": str(tmp_path), "CUDA_PATH": str(tmp_path)}
     assert "nvcc" in refused("compile", "softmax", "--safe", "--arch", "sm_90", "--db", str(tmp_path / "x.sqlite"), env=hidden)
+
+
+@pytest.mark.parametrize("said", ["exit 1", "exit 0"])
+def test_a_cpp_compiler_that_does_not_work_is_refused(tmp_path: Path, said: str) -> None:
+    broken = tmp_path / "g++"
+    broken.write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
+    broken.chmod(0o755)
+    hidden = {"CXX": str(broken), "AUTOTUNE_CACHE": str(tmp_path / "cache")}
+    assert "does not say its version" in refused(*EMULATED, "--trials", "1", "--db", str(tmp_path / "x.sqlite"), env=hidden)
+
+
+def test_what_is_no_regular_file_is_no_database(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for command in (("inspect", "best"), EMULATED):
+        assert "not a regular file" in refused(*command, "--db", str(pipe))
+
+
+def test_a_report_never_replaces_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    path.write_bytes(b"SQLite format 3\0" + b"and what was measured")
+    assert "does not replace" in refused("report", "--html", str(path), "--db", str(path))
+    assert path.read_bytes().endswith(b"and what was measured")
+
+
+@pytest.mark.parametrize("line", ["import sys; sys.exit(0)", "PARAMETERS = 3", "1 / 0", "SAFE = 3"])
+def test_a_definition_that_says_nonsense_is_refused(tmp_path: Path, line: str) -> None:
+    folder = tmp_path / "kernels" / "softmax"
+    shutil.copytree(Path(__file__).parent.parent / "kernels" / "softmax", folder)
+    with (folder / ("operation.py" if line.startswith("SAFE") else "v0.py")).open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    said = refused(*EMULATED, "--kernels", str(folder.parent), "--version", "v0", "--db", str(tmp_path / "x.sqlite"))
+    assert str(folder) in said or "PARAMETERS" in said
+
+
+def test_a_folder_of_kernels_without_an_operation_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "softmax").mkdir()
+    assert "has no operation.py" in refused(*EMULATED, "--kernels", str(tmp_path), "--db", str(tmp_path / "x.sqlite"))
+
+
+def test_a_version_that_was_not_recorded_is_refused(tmp_path: Path) -> None:
+    said = refused("sweep", "softmax", "--device", "recorded", "--size", "1x131072", "--version", "v9", "--db", str(tmp_path / "x.sqlite"))
+    assert "v9 of softmax 1x131072 float32 was not recorded on NVIDIA H200" in said
 
 
 def test_an_emulated_sweep_stores_rows_of_the_emulator_and_a_second_adds_none(tmp_path: Path) -> None:

@@ -77,6 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has enough; the exit must not complain
         sys.exit(0)
+    except Exception as error:
+        if os.environ.get("AUTOTUNE_TRACEBACK"):
+            raise
+        said = " ".join(str(error).split())
+        _fail(f"{type(error).__name__}: {said}; this was not foreseen: AUTOTUNE_TRACEBACK=1 shows where it happened", 1)
     sys.exit(status if isinstance(status, int) else 0)
 
 

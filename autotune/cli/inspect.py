@@ -101,7 +101,7 @@ def _marked(database: Database, found: list[Row]) -> list[Row]:
 @inspect_command.command("trials")
 @click.option("--version", metavar="vK", help="Only this version.")
 @click.option("--outcome", help="Only trials that ended so: ok, wrong_result, compile_error, launch_error, timeout, …")
-@click.option("--limit", type=click.IntRange(min=1), help="At most this many, the newest first.  [default: 50 in a table, else all]")
+@click.option("--limit", type=click.IntRange(1, 2**31), help="At most this many, the newest first.  [default: 50 in a table, else all]")
 @_filtered
 def trials(
     version: str | None,

@@ -66,7 +66,10 @@ def problems_of(operation: Operation, sizes: Iterable[str], sizes_file: Path | N
     written = list(sizes)
     if sizes_file is not None:
         lines = (line.partition("#")[0].strip() for line in _read(sizes_file).splitlines())
-        written += [line for line in lines if line]
+        found = [line for line in lines if line]
+        if not found:
+            raise UsageError(f"the file of sizes {sizes_file} names none; give one ROWSxCOLS a line")
+        written += found
     parsed = [parse_size(text) for text in written or [DEFAULT_SIZE]]
     names = [dtype_of(operation, name) for name in list(dtypes) or [DEFAULT_DTYPE]]
     return list(dict.fromkeys(Problem(operation.name, rows, cols, dtype) for dtype in names for rows, cols in parsed))

@@ -1,5 +1,6 @@
 """`autotune report`: a database as a page or a picture."""
 
+import os
 from pathlib import Path
 
 import click
@@ -26,6 +27,9 @@ def report_command(html_file: Path | None, png_file: Path | None, device: str | 
     """
     if html_file is None and png_file is None:
         raise UsageError("nothing to write; give --html FILE, --png FILE or both")
+    for target in (html_file, png_file):
+        if target is not None and _is_database(target):
+            raise UsageError(f"{target} is an SQLite database, which a report does not replace; name another file")
     from autotune.report.data import collect
     from autotune.report.library import vl_convert
     from autotune.report.page import page
@@ -46,9 +50,22 @@ def report_command(html_file: Path | None, png_file: Path | None, device: str | 
         _write(png_file, picture(max(series, key=lambda one: len(one["problems"]))))
 
 
-def _write(path: Path, data: bytes) -> None:
+def _is_database(path: Path) -> bool:
     try:
-        path.write_bytes(data)
+        with path.open("rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False
+
+
+def _write(path: Path, data: bytes) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        try:
+            partial.write_bytes(data)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise AutotuneError(f"{path} cannot be written: {error.strerror}; name another file") from error
     click.echo(f"{path}: {len(data) / 1e6:.1f} MB")

@@ -48,7 +48,9 @@ VERSION_COLUMNS = (
 @click.option(
     "--protocol", type=click.Choice(["cold", "warm"]), default="cold", help="Whether data lies in the L2 cache when a sample begins."
 )
-@click.option("--seed", type=int, default=0, help="Decides inputs and the order of everything that has no other order.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Decides inputs and the order of everything that has no other order."
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
 @click.option(
     "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, metavar="S", help="Seconds until a kernel counts as hung."

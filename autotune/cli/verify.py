@@ -25,7 +25,7 @@ LONG = ("2x131072",)
 @click.option("--dtype", "dtypes", multiple=True, metavar="D", help="May be repeated.  [default: all that OPERATION offers]")
 @click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
 @device_option("auto")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
 @kernels_option
 def verify_command(

@@ -34,6 +34,8 @@ class Connection:
         self.mode = mode
         if self.path.is_dir():
             raise UsageError(f"database {self.path} is a folder; name a file in it, such as {self.path / 'autotune.sqlite'}")
+        if self.path.exists() and not self.path.is_file():
+            raise UsageError(f"database {self.path} is not a regular file; name one with --db")
         if not self.path.exists() and not (create and mode == "write"):
             raise UsageError(
                 f"database {self.path} does not exist; `autotune sweep` or `autotune import` creates one, or name another with --db"

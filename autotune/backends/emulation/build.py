@@ -39,6 +39,10 @@ def flags(sanitizer: Sanitizer = "none") -> tuple[str, ...]:
     return (*_KERNEL_FLAGS, *_SANITIZER_FLAGS[sanitizer])
 
 
+# A unit takes seconds, under a sanitizer on a busy machine perhaps a minute; one that takes this long has met a fault of the compiler.
+TIMEOUT_S = 300
+
+
 @lru_cache(maxsize=1)
 def compiler() -> str:
     """The path of the C++ compiler: $CXX, else g++. Raises UsageError when there is none."""
@@ -52,7 +56,13 @@ def compiler() -> str:
 @lru_cache(maxsize=1)
 def compiler_version() -> str:
     """What the compiler calls itself, such as "g++ (Debian 12.2.0-14) 12.2.0"."""
-    return subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    asked = [compiler(), "--version"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=TIMEOUT_S).stdout.splitlines()[0]
+    except (subprocess.SubprocessError, OSError, IndexError) as error:
+        raise UsageError(
+            f"the C++ compiler {asked[0]} does not say its version ({type(error).__name__}); install g++ or set CXX"
+        ) from error
 
 
 def cache_folder() -> Path:
@@ -113,7 +123,10 @@ def _built(source: str, compile_flags: tuple[str, ...], link_flags: tuple[str, .
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"{command[0]} was stopped after {TIMEOUT_S} s") from None
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if ": error: " in line or ": fatal error: " in line]
         said = errors or done.stderr.splitlines() or [f"{command[0]} ended with status {done.returncode}"]
