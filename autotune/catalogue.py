@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from autotune.configuration import Configuration
+from autotune.configuration import Configuration, Value
 from autotune.definition import Version
 from autotune.errors import UsageError
 from autotune.operation import Operation
@@ -85,7 +85,7 @@ def _load_version(folder: Path, path: Path) -> Version:
         name=path.stem,
         summary=_summary(declared),
         template=_template(folder, declared["TEMPLATE"]),
-        parameters=declared["PARAMETERS"],
+        parameters=_parameters(path, declared["PARAMETERS"]),
         dtypes=tuple(declared["DTYPES"]),
         in_place=declared["IN_PLACE"],
         least_compute_capability=declared.get("LEAST_COMPUTE_CAPABILITY", (7, 5)),
@@ -93,6 +93,20 @@ def _load_version(folder: Path, path: Path) -> Version:
         own_applicable=declared["applicable"],
         launch=declared["launch"],
     )
+
+
+def _parameters(path: Path, declared: Any) -> dict[str, tuple[Value, ...]]:
+    """`declared` if it names each parameter with a sequence of whole numbers or identifiers, which the source can spell."""
+    good = isinstance(declared, dict) and all(
+        isinstance(name, str)
+        and isinstance(values, tuple | list)
+        and values
+        and all(isinstance(v, int) or (isinstance(v, str) and v.isidentifier()) for v in values)
+        for name, values in declared.items()
+    )
+    if not good or not declared:
+        raise UsageError(f"PARAMETERS of {path} is {declared!r}; give each name a tuple of whole numbers or identifiers")
+    return {name: tuple(values) for name, values in declared.items()}
 
 
 def _run(path: Path, needed: tuple[str, ...]) -> dict[str, Any]:

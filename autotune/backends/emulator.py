@@ -30,7 +30,7 @@ class EmulatorBackend:
     """Runs kernels on this CPU (see `autotune.backends.Backend`). Raises UsageError when there is no C++ compiler."""
 
     def __init__(self, *, jobs: int | None = None, hang_timeout_s: float = 10.0) -> None:
-        build.compiler()
+        build.compiler_version()
         self._jobs = jobs or os.cpu_count() or 1
         self._hang_timeout_s = hang_timeout_s
         self._worker: Worker | None = None
