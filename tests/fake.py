@@ -38,6 +38,7 @@ class FakeBackend:
     compiled: list[Configuration] = field(default_factory=list)
     stop_after: int | None = None
     copy_us: float | None = 10.0
+    first_launch_us: dict[Configuration, float] = field(default_factory=dict)
     clocks_mhz: Callable[[], int] = lambda: 1980
 
     def known(self, problem: Problem) -> frozenset[Configuration] | None:
@@ -82,7 +83,7 @@ class FakeBench:
         told = self.backend.times(instance.configuration, self.problem)
         if isinstance(told, Failure):
             raise told
-        return Check(1e-7, told)
+        return Check(1e-7, self.backend.first_launch_us.get(instance.configuration, told))
 
     def sample(self, instance: Instance, kind: RoundKind, samples: int, *, single: bool = False) -> Round:
         failure = self.backend.sample_failures.get((instance.configuration, kind))

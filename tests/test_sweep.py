@@ -133,6 +133,14 @@ def test_one_configuration_that_is_far_behind_is_timed_once(database: Database) 
     assert all([len(r.samples_us) for r in t.rounds] == [1] for t in later)
 
 
+def test_a_first_launch_that_the_host_held_up_prunes_nothing(database: Database) -> None:
+    unlucky = space()[40]
+    backend = FakeBackend(plausible, first_launch_us={unlucky: 10_000.0})
+    sweep(SOFTMAX, [PROBLEM], backend, database)
+    (trial,) = (t for t in database.trials(FakeBackend.device, FakeBackend.timing) if t.configuration == unlucky)
+    assert (trial.outcome, trial.rounds[0].launches_per_sample) == (Outcome.OK, 64)
+
+
 def test_two_noisy_sweeps_choose_kernels_that_are_equally_fast(tmp_path: Path) -> None:
     chosen = []
     for seed in (1, 2):
