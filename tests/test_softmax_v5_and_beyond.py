@@ -288,7 +288,7 @@ def test_v10_leaves_its_workspace_as_it_found_it_whatever_ran_before() -> None:
         assert not workspace.any()
 
 
-BARRIER = re.compile(r"\b(?:__syncthreads|cluster_arrive\w*|cluster_wait\w*|copy_async_wait\w*)\b[^;{}]*;")
+BARRIER = re.compile(r"\b(?:__syncthreads|cluster_arrive\w*|cluster_wait\w*|inbox_open|inbox_wait|copy_async_wait\w*)\b[^;{}]*;")
 SHARING = [example(path, "float32", True) for path in PATHS if not path.startswith("v6") and not path.endswith("inputs")]
 
 
@@ -320,7 +320,7 @@ def barriers_of(case: Case) -> list[re.Match[str]]:
     code, clustered = code_of(case), bounds_of(case).cluster > 1
     found = [match for match in BARRIER.finditer(code) if "partial[warp] = value;" not in code[match.start() - 60 : match.start()]]
     if case.configuration.version == "v11":
-        found = [match for match in found if match[0].startswith("__syncthreads" if clustered else "cluster") is False]
+        found = [match for match in found if match[0].startswith("__syncthreads" if clustered else ("cluster", "inbox")) is False]
     return found
 
 

@@ -13,7 +13,7 @@ struct PartExponential : Exponential {
     // What a sum against the maximum `from` must be multiplied with to be one against `to`: the roundings of both offsets cancel.
     static __device__ __forceinline__ float factor(float from, float to) {
         const Exponential a(from), b(to);
-        return exp2_fast(fmaf(a.shift - b.shift, log2_e, a.offset - b.offset));
+        return exp2_fast(fmaf(a.shift - b.shift, log2_e, __fsub_rn(a.offset, b.offset)));
     }
 };
 
@@ -27,13 +27,14 @@ struct PartExponential<2> {
     __device__ __forceinline__ explicit PartExponential(float maximum) {
         if (maximum == -INFINITY) maximum = 0.0f;
         scale = small(maximum) ? Exponential::log2_e : 0x1p-8f;
-        offset = maximum * scale;
+        offset = __fmul_rn(maximum, scale);
     }
     __device__ __forceinline__ float operator()(float x) const { return exp2_fast(fmaf(x, scale, -offset)); }
 
+    // The products are rounded one by one, as the offsets were: fused into the difference, one would not be, and nothing would cancel.
     static __device__ __forceinline__ float factor(float from, float to) {
         if (!small(from) || !small(to)) return from == to ? 1.0f : 0.0f;
-        return exp2_fast(from * Exponential::log2_e - to * Exponential::log2_e);
+        return exp2_fast(__fsub_rn(__fmul_rn(from, Exponential::log2_e), __fmul_rn(to, Exponential::log2_e)));
     }
     static __device__ __forceinline__ bool small(float maximum) { return fabsf(maximum) < 0x1p24f; }
 };

@@ -24,7 +24,11 @@ __device__ __forceinline__ void softmax_v11(Element* output, const Element* inpu
     DYNAMIC_SHARED(Packed, shared);
     Packed* const mine = shared + threadIdx.x;  // item i of this thread is mine[i * block]
     SHARED_ARRAY(Partial, partial, cluster * warps);
-    if constexpr (cluster > 1) cluster_arrive_relaxed();
+    SHARED_ARRAY(Inbox, inbox, 1);
+    if constexpr (cluster > 1) {
+        if (threadIdx.x == 0) inbox_open(inbox, sizeof(partial));
+        cluster_arrive_relaxed();
+    }
 
     // Load
 #pragma unroll
@@ -75,10 +79,9 @@ __device__ __forceinline__ void softmax_v11(Element* output, const Element* inpu
     add_quarter(3);
     const Partial part = {maximum, combine_lanes<Sum, lanes_per_warp>(sum)};
     if constexpr (cluster > 1) {
-        cluster_wait_acquire();  // every block has started, so its shared memory is there; by now this waits for nobody
-        if (lane < cluster) cluster_store(&partial[rank * warps + warp], lane, part);
-        cluster_arrive_release();
-        cluster_wait_acquire();  // every part is written before any warp reads them all, and before a block that is written to ends
+        cluster_wait_acquire();  // every block has started and opened its inbox; by now this waits for nobody
+        if (lane < cluster) inbox_send(inbox, &partial[rank * warps + warp], lane, part);
+        inbox_wait(inbox);  // every part is written before any warp reads them all, and before a block that is written to ends
     } else {
         if (lane == 0) partial[warp] = part;
         __syncthreads();  // every part is written before any warp reads them all

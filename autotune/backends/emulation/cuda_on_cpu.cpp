@@ -590,7 +590,7 @@ void cluster_arrive(bool release) {
     Fiber& me = *g.current;
     Cluster& cluster = *me.block->cluster;
     if (me.cluster_arrived) fail("a thread arrives twice at the cluster barrier without waiting in between");
-    if (release) release_order(&cluster.order[cluster.phase & 1]);
+    if (release || me.fenced) release_order(&cluster.order[cluster.phase & 1]);
     me.cluster_arrived = true;
     me.cluster_phase = cluster.phase;
     if (++cluster.arrived == cluster.alive) complete_cluster(cluster);

@@ -177,6 +177,20 @@ template <class T> T cluster_load(const T* mine, unsigned rank) {
     return *static_cast<const T*>(cuda_on_cpu::peer_address(mine, rank));
 }
 
+// How many bytes are still to come. What was sent is there for whoever has seen none left.
+using Inbox = unsigned;
+inline void inbox_open(Inbox* inbox, unsigned bytes) {
+    *inbox = bytes;
+    cuda_on_cpu::fence();
+}
+template <class T> void inbox_send(Inbox* inbox, T* mine, unsigned rank, T value) {
+    cluster_store(mine, rank, value);
+    add_release(static_cast<Inbox*>(cuda_on_cpu::peer_address(inbox, rank)), -unsigned(sizeof(T)));
+}
+inline void inbox_wait(const Inbox* inbox) {
+    spin_until([inbox] { return load_acquire(inbox) == 0; });
+}
+
 // ---- Asynchronous copies (cp.async) ----
 
 namespace cuda_on_cpu {
@@ -236,6 +250,7 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
