@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from autotune.definition import Launch
+from autotune.definition import Bounds, Launch
 from autotune.errors import UsageError
 from autotune.trial import Failure, Instance, Outcome
 
@@ -14,6 +14,8 @@ ARGUMENTS = struct.Struct("PPqqqqP")  # the one interface of all kernels, see `a
 SHARED_BYTES_WITHOUT_ASKING = (
     48 << 10
 )  # more dynamic shared memory than this must be opted in to (CUDA C++ Programming Guide, "Shared Memory")
+PORTABLE_CLUSTER = 8  # more blocks per cluster must be opted in to (CUDA C++ Programming Guide, "Thread Block Clusters")
+NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14  # of CUfunction_attribute; PyCUDA passes the number on and has no name for it
 
 INSTALL = 'install it with: pip install "pycuda-autotune[cuda]"'
 
@@ -64,12 +66,12 @@ class Loader:
         self._driver = driver
         self._modules: dict[tuple[bytes, bool], Any] = {}
 
-    def kernel(self, instance: Instance, launch: Launch, threads: int) -> Kernel:
-        """`instance`, to be launched with `threads` threads per block and the geometry `launch`. Raises Failure."""
+    def kernel(self, instance: Instance, launch: Launch, bounds: Bounds) -> Kernel:
+        """`instance`, compiled for `bounds`, to be launched with the geometry `launch`. Raises Failure."""
         module = self._module(instance.binary, cooperative=launch.cooperative)
         if launch.cooperative:
-            return CooperativeKernel(module, instance.symbol, launch, threads)
-        return PyCudaKernel(self._driver, module, instance.symbol, launch, threads)
+            return CooperativeKernel(module, instance.symbol, launch, bounds.threads)
+        return PyCudaKernel(self._driver, module, instance.symbol, launch, bounds)
 
     def function(self, binary: bytes, symbol: str) -> Any:
         """The PyCUDA function called `symbol` in `binary`."""
@@ -85,13 +87,15 @@ class Loader:
 class PyCudaKernel:
     """An instance launched by PyCUDA."""
 
-    def __init__(self, driver: Any, module: Any, symbol: str, launch: Launch, threads: int) -> None:
+    def __init__(self, driver: Any, module: Any, symbol: str, launch: Launch, bounds: Bounds) -> None:
         self._function = module.get_function(symbol)
         attribute = driver.function_attribute
+        if bounds.cluster > PORTABLE_CLUSTER:
+            self._function.set_attribute(attribute(NON_PORTABLE_CLUSTER_SIZE_ALLOWED), 1)
         static_bytes = self._function.get_attribute(attribute.SHARED_SIZE_BYTES)
         if static_bytes + launch.shared_bytes > SHARED_BYTES_WITHOUT_ASKING:
             self._function.set_attribute(attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes)
-        self._grid, self._block, self._shared_bytes = (launch.blocks, 1, 1), (threads, 1, 1), launch.shared_bytes
+        self._grid, self._block, self._shared_bytes = (launch.blocks, 1, 1), (bounds.threads, 1, 1), launch.shared_bytes
 
     def launch(self, stream: Any, arguments: bytes) -> None:
         # What Function.__call__ and prepared_async_call end in, without their deprecated driver call before every launch.

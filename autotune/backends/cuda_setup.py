@@ -116,7 +116,7 @@ class Setup:
         """`instance` ready for this problem (or for `problem`, of the same kind), and the address of a zeroed workspace, 0 for none."""
         version = self.operation.version(instance.configuration.version)
         launch = version.launch(instance.configuration, problem or self.problem, self.device)
-        kernel = self.loader.kernel(instance, launch, version.bounds(instance.configuration).threads)
+        kernel = self.loader.kernel(instance, launch, version.bounds(instance.configuration))
         return kernel, self._zeroed_workspace(launch.workspace_bytes)
 
     def _zeroed_workspace(self, size: int) -> int:

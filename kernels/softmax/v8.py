@@ -8,7 +8,7 @@ from autotune.problem import Problem
 
 TEMPLATE = "v8.cu"
 PARAMETERS = {
-    "cluster": (2, 4, 8),
+    "cluster": (2, 4, 8, 16),
     "block": (128, 256, 512, 1024),
     "items": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24),
     "hold": ("exponentials", "inputs"),
@@ -22,6 +22,8 @@ ACCESS_BYTES = 16
 OTHER_REGISTERS = 30
 MOST_REGISTERS = 96
 MOST_WASTE = 1.25
+MOST_PORTABLE = 8  # blocks of a cluster; more only on the GPUs below (CUDA C++ Programming Guide, "Thread Block Clusters")
+WITH_CLUSTERS_OF_16 = (9, 10)  # major compute capabilities
 LEAST_BYTES = 4096  # of a row in each block: below, one block is faster than an exchange
 
 
@@ -52,6 +54,10 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     if not whole:  # of most configurations this is the answer
         return whole
     return all_of(
+        (
+            cluster <= MOST_PORTABLE or device.compute_capability[0] in WITH_CLUSTERS_OF_16,
+            f"a cluster of {cluster} blocks is more than the {MOST_PORTABLE} that {device.name} is known to have",
+        ),
         (hold == "exponentials" or problem.element_bytes == 2, "inputs of 4 bytes take as many registers as exponentials"),
         (
             problem.bytes_per_row >= cluster * LEAST_BYTES,
