@@ -13,12 +13,11 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from autotune import source
+from autotune import compilers, source
 from autotune.configuration import Configuration
 from autotune.definition import Version
 from autotune.errors import CompileError, UsageError
@@ -30,9 +29,6 @@ FLAGS = ("-O3", "-std=c++17", "--resource-usage")
 
 # CPU seconds per instance of v2-v4, one unit of 1, 2, 4, 8, 16 instances: 0.90, 0.53, 0.34, 0.24, 0.20 (CUDA 13.0, 2 shared cores).
 INSTANCES_PER_UNIT = 8
-
-# No instance takes a second; one that takes this long has met a fault of the compiler.
-TIMEOUT_S = 300
 
 Result = tuple[Configuration, Instance | Failure]
 
@@ -132,13 +128,7 @@ def compile_instances(
     jobs = jobs or os.cpu_count() or 1
     size = max(1, min(INSTANCES_PER_UNIT, -(-len(wanted) // jobs)))
     units = [wanted[i : i + size] for i in range(0, len(wanted), size)]
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_unit, version, unit, dtype, arch, flags) for unit in units]
-        try:
-            for future in as_completed(futures):
-                yield from future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    return compilers.in_parallel(lambda unit: _unit(version, unit, dtype, arch, flags), units, jobs)
 
 
 def resources(log: str) -> dict[str, Resources]:
@@ -187,18 +177,13 @@ def _compile(text: str, arch: str, kind: str, flags: Sequence[str]) -> tuple[byt
     with tempfile.TemporaryDirectory(prefix="autotune-nvcc-") as folder:
         written, built = Path(folder) / "kernels.cu", Path(folder) / "kernels.out"
         written.write_text(text, encoding="utf-8")
-        try:
-            done = subprocess.run(
-                [compiler, *flags, f"-arch={arch}", kind, "-o", str(built), str(written)],
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT_S,
-                env={**os.environ, "TMPDIR": folder},  # what nvcc leaves behind when it is killed goes with the folder
-            )
-        except subprocess.TimeoutExpired:
-            raise CompileError(f"nvcc was stopped after {TIMEOUT_S} s") from None
-        said = done.stderr + done.stdout
-        if done.returncode or not built.is_file():
+        done = compilers.run(
+            [compiler, *flags, f"-arch={arch}", kind, "-o", str(built), str(written)],
+            folder=Path(folder),
+            env={**os.environ, "TMPDIR": folder},  # what nvcc leaves behind when it is killed goes with the folder
+        )
+        said = (done.stderr + done.stdout).decode(errors="replace")
+        if done.status or not built.is_file():
             raise CompileError(complaint(said))
         return built.read_bytes(), said
 

@@ -1,16 +1,16 @@
 """Builds instances with PyCUDA's compile path (that of SourceModule), many at a time, and keeps them in the cubin store."""
 
+import os
 import re
 import shutil
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotune import cubins, nvcc, source
+from autotune import compilers, cubins, nvcc, source
 from autotune.backends.cuda_kernel import pycuda_driver
 from autotune.catalogue import shipped
 from autotune.configuration import Configuration
@@ -52,13 +52,8 @@ class Compiler:
                 missing.append(configuration)
         if not missing:
             return
-        with _ptxas_heard(), ThreadPoolExecutor(self._jobs) as pool:
-            futures = [pool.submit(self._unit, version, unit, dtype) for unit in self._units(missing)]
-            try:
-                for future in as_completed(futures):
-                    yield from future.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        with _ptxas_heard(), _nvcc_bounded():
+            yield from compilers.in_parallel(lambda unit: self._unit(version, unit, dtype), self._units(missing), self._jobs)
 
     def support(self, dtype: str, operation: Operation | None) -> bytes:
         """The cubin of our own kernels for `dtype`, with the operation's reference kernel when it has one. Raises CompileError."""
@@ -67,7 +62,7 @@ class Compiler:
         kept = self._store.get(name)
         if kept:
             return kept[0]
-        with _ptxas_heard():
+        with _ptxas_heard(), _nvcc_bounded():
             binary = self._compile(text)
         self._store.put(binary, {name: None})
         return binary
@@ -154,6 +149,27 @@ def _ptxas_heard() -> Iterator[None]:
 
         warnings.showwarning = hear
         yield
+
+
+@contextmanager
+def _nvcc_bounded() -> Iterator[None]:
+    """Has PyCUDA start nvcc through `compilers.run`: by itself it waits for ever, and leaves nvcc running when this process is killed."""
+    from pytools import prefork
+
+    class Bounded(prefork.DirectForker):  # type: ignore[misc]
+        def call_capture_output(self, cmdline: Sequence[str], cwd: str, error_on_nonzero: bool = True) -> compilers.Done:
+            folder = Path(cwd)
+            try:
+                return compilers.run(cmdline, folder=folder, cwd=folder, env={**os.environ, "TMPDIR": cwd})
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+
+    before, prefork.forker = prefork.forker, Bounded()
+    try:
+        yield
+    finally:
+        prefork.forker = before
 
 
 def _remove_leftovers(error: Any) -> None:

@@ -3,7 +3,6 @@
 import os
 import platform
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import autotune
 from autotune.backends.emulation import build
 from autotune.backends.worker import Worker
+from autotune.compilers import in_parallel
 from autotune.configuration import Configuration
 from autotune.definition import Version
 from autotune.device import EMULATOR, Device
@@ -74,14 +74,7 @@ class EmulatorBackend:
         wanted = list(configurations)
         size = min(MOST_INSTANCES_PER_UNIT, -(-len(wanted) // self._jobs)) or 1
         units = [wanted[i : i + size] for i in range(0, len(wanted), size)]
-        pool = ThreadPoolExecutor(self._jobs)
-        try:
-            futures: list[Future[list[tuple[Configuration, Instance | Failure]]]]
-            futures = [pool.submit(_compile_unit, version, unit, dtype) for unit in units]
-            for future in as_completed(futures):
-                yield from future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        return in_parallel(lambda unit: _compile_unit(version, unit, dtype), units, self._jobs)
 
     @contextmanager
     def open(self, operation: Operation, problem: Problem, *, seed: int = 0) -> Iterator["EmulatorBench"]:

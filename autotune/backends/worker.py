@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
@@ -23,7 +22,6 @@ from autotune.trial import Failure, Outcome
 
 START_TIMEOUT_S = 120.0  # importing PyCUDA and making a context takes a second or two; a cold network disk can take far longer
 CLOSE_TIMEOUT_S = 5.0
-ORPHAN_GRACE_S = 1.0
 
 
 class Worker:
@@ -172,7 +170,6 @@ def serve(requests: int, lifeline: int) -> None:
 
 def _die_with_parent(lifeline: int) -> None:
     os.read(lifeline, 1)  # returns only when the parent's end is closed
-    time.sleep(ORPHAN_GRACE_S)  # an idle child ends by itself, and orderly
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -9,10 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from autotune import compilers
 from autotune.errors import CompileError, UsageError
 
 Sanitizer = Literal["none", "thread", "address"]
 
+ANSWER_TIMEOUT_S = 60
 HERE = Path(__file__).resolve().parent
 _RUNTIME_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-Wall", "-Wextra")
 # Each check ends a launch with a sentence (see cuda_on_cpu.cpp). -fno-gnu-unique: a library's static variables are its own.
@@ -39,10 +41,6 @@ def flags(sanitizer: Sanitizer = "none") -> tuple[str, ...]:
     return (*_KERNEL_FLAGS, *_SANITIZER_FLAGS[sanitizer])
 
 
-# A unit takes seconds, under a sanitizer on a busy machine perhaps a minute; one that takes this long has met a fault of the compiler.
-TIMEOUT_S = 300
-
-
 @lru_cache(maxsize=1)
 def compiler() -> str:
     """The path of the C++ compiler: $CXX, else g++. Raises UsageError when there is none."""
@@ -58,7 +56,7 @@ def compiler_version() -> str:
     """What the compiler calls itself, such as "g++ (Debian 12.2.0-14) 12.2.0"."""
     asked = [compiler(), "--version"]
     try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=TIMEOUT_S).stdout.splitlines()[0]
+        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=ANSWER_TIMEOUT_S).stdout.splitlines()[0]
     except (subprocess.SubprocessError, OSError, IndexError) as error:
         raise UsageError(
             f"the C++ compiler {asked[0]} does not say its version ({type(error).__name__}); install g++ or set CXX"
@@ -115,19 +113,18 @@ def _built(source: str, compile_flags: tuple[str, ...], link_flags: tuple[str, .
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         written, compiled, linked = (Path(folder) / name for name in ("kernels.cu", "kernels.o", "kernels.so"))
         written.write_text(source)
-        _run(command, *compile_flags, "-x", "c++", "-c", str(written), "-o", str(compiled))
+        _run(Path(folder), command, *compile_flags, "-x", "c++", "-c", str(written), "-o", str(compiled))
         # Linked without the sanitizers' flags: our runtime answers their calls, or the preloaded sanitizer library does.
-        _run(command, "-shared", *link_flags, str(compiled), "-o", str(linked))
+        _run(Path(folder), command, "-shared", *link_flags, str(compiled), "-o", str(linked))
         linked.replace(target)
     return target
 
 
-def _run(*command: str) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise CompileError(f"{command[0]} was stopped after {TIMEOUT_S} s") from None
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if ": error: " in line or ": fatal error: " in line]
-        said = errors or done.stderr.splitlines() or [f"{command[0]} ended with status {done.returncode}"]
+def _run(folder: Path, *command: str) -> None:
+    # TMPDIR: the assembler's input, which g++ leaves behind when it is killed, goes with the folder.
+    done = compilers.run(command, folder=folder, env={**os.environ, "TMPDIR": str(folder)})
+    if done.status:
+        lines = done.stderr.decode(errors="replace").splitlines()
+        errors = [line for line in lines if ": error: " in line or ": fatal error: " in line]
+        said = errors or lines or [f"{command[0]} ended with status {done.status}"]
         raise CompileError(said[0])
