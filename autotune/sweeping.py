@@ -33,16 +33,18 @@ def sweep(
     command: str = "",
     watcher: Watcher | None = None,
     room_wait_s: float = ROOM_WAIT_S,
+    learn: bool = True,
 ) -> Summary:
     """Tune `operation` for each of `problems` on `backend` and remember everything in `database`.
 
     Without a `budget`, spaces of up to 1024 configurations are measured whole and larger ones until less than 1 % is to be gained.
-    What the database knows already is not measured again. Ctrl-C ends it with everything stored that was measured. At its end, on a GPU,
-    selectors learn from what was measured.
+    What the database knows already is not measured again. Ctrl-C ends it with everything stored that was measured. At its end, on a GPU
+    and unless `learn` is false, selectors learn from what was measured.
     A full disk makes it wait for room, and after `room_wait_s` seconds raise StorageError.
     """
     watcher = watcher or Watcher()
-    summary = Summary()
+    name = backend.device.name
+    summary = Summary(name, recorded_on=name if backend.replayed else None)
     watcher.began(len(problems), backend.device, replayed=backend.replayed)
     with _run(operation, backend, database, watcher, summary, command=command, seed=seed) as run_id:
         ledger = Ledger(database, backend, run_id, watcher, room_wait_s=room_wait_s)
@@ -54,7 +56,7 @@ def sweep(
                 tuning.run()
             for tuning in tunings:
                 tuning.reconsider()
-            if not (backend.replayed or backend.device.is_emulator):
+            if learn and not (backend.replayed or backend.device.is_emulator):
                 _learn(tools, dict.fromkeys(problem.dtype for problem in problems))
         except KeyboardInterrupt:
             summary.interrupted = True

@@ -40,8 +40,10 @@ class ProblemSummary:
 
 @dataclass(slots=True)
 class Summary:
-    """What a whole sweep did."""
+    """What a whole sweep did. `recorded_on` is the device that was replayed, None where times were taken."""
 
+    device: str = ""
+    recorded_on: str | None = None
     problems: list[ProblemSummary] = field(default_factory=list)
     interrupted: bool = False
 

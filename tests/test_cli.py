@@ -171,7 +171,7 @@ def test_a_replay_says_on_every_line_where_it_was_recorded_and_adds_nothing_the_
     unmarked = [line for line in first.stdout.splitlines() if line.strip(" ─") and "recorded on NVIDIA H200" not in line]
     assert [line.split() for line in unmarked] == [["version", "configuration", "time", "us", "GB/s", "of", "copy", "trials"]]
     for version in ("v0", "v1", "v2", "v3", "v4"):
-        assert f"\n {version} " in first.stdout
+        assert f"\n{version} " in first.stdout
     assert "0 new trials" in autotune(*arguments).stdout
 
 

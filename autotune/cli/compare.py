@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from autotune.cli.output import Column, Form, Row, emit, microseconds, parameters, percent, reading
+from autotune.cli.output import SIZE, Column, Form, Row, emit, microseconds, parameters, percent, reading, say
 from autotune.database import Database
 from autotune.database.comparison import RUN_TO_RUN, Side, compare_best, compare_configurations, differences, only_in
 
@@ -16,27 +16,27 @@ def signed(value: float) -> str:
     return f"{100 * value:+.1f} %"
 
 
-SIZE = (Column("rows", "rows"), Column("cols", "cols"), Column("dtype", "dtype", right=False))
+PROBLEM = (SIZE, Column("dtype", "dtype", right=False, shared=True))
 TIMES = (Column("a_time_us", "A us", microseconds), Column("b_time_us", "B us", microseconds), Column("change", "change", signed))
-VERDICT = Column("verdict", "", right=False)
+VERDICT = Column("verdict", "verdict", right=False)
 BEST = (
-    *SIZE,
+    *PROBLEM,
     *TIMES,
     VERDICT,
-    Column("a_fraction_of_copy", "A of copy", percent),
-    Column("b_fraction_of_copy", "B of copy", percent),
-    Column("a_kernel", "best in A", right=False),
-    Column("b_kernel", "best in B", right=False),
+    Column("a_fraction_of_copy", "A of copy", percent, rank=1),
+    Column("b_fraction_of_copy", "B of copy", percent, rank=1),
+    Column("a_kernel", "best in A", right=False, long=True, phrases=True),
+    Column("b_kernel", "best in B", right=False, long=True, phrases=True),
 )
 CONFIGURATIONS = (
-    *SIZE,
+    *PROBLEM,
     Column("version", "version", right=False),
-    Column("parameters", "configuration", parameters, right=False),
+    Column("parameters", "configuration", parameters, right=False, long=True, phrases=True, named=False),
     *TIMES,
     VERDICT,
-    Column("same_template", "template", lambda same: "same" if same else "changed", right=False),
+    Column("same_template", "template", lambda same: "same" if same else "changed", right=False, rank=1),
 )
-DIFFERENCES = (Column("what", "", right=False), Column("a", "A", right=False), Column("b", "B", right=False))
+DIFFERENCES = (Column("what", "", right=False), Column("a", "A", right=False, long=True), Column("b", "B", right=False, long=True))
 
 
 @click.command("compare")
@@ -71,7 +71,7 @@ def compare_command(a: str, b: str, configurations: bool, changed: bool, toleran
         empty="nothing changed beyond noise" if rows else "A and B share no problem",
     )
     if form == "table":
-        click.echo(_summary(rows, alone))
+        say(_summary(rows, alone))
     return int(fail_if_slower and any(row["verdict"] == "slower" for row in rows))
 
 

@@ -15,7 +15,11 @@ from autotune.cli.output import Column, Form, Row, emit, reading
 from autotune.database import Database, default_path, shipped_databases
 from autotune.errors import AutotuneError
 
-COLUMNS = (Column("what", "what", right=False), Column("state", "state", right=False), Column("said", "", right=False))
+COLUMNS = (
+    Column("what", "what", right=False),
+    Column("state", "state", right=False),
+    Column("said", "", right=False, long=True, named=False),
+)
 
 
 @click.command("doctor")

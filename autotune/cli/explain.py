@@ -8,7 +8,7 @@ import click
 
 from autotune import source
 from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of
-from autotune.cli.output import Column, Form, Row, emit, microseconds, percent, reading
+from autotune.cli.output import Column, Form, Row, emit, microseconds, percent, reading, say
 from autotune.dispatch.explain import explain
 from autotune.dispatch.selection import Candidate, Explanation
 from autotune.errors import UsageError
@@ -17,11 +17,11 @@ from autotune.selector.model import Model
 
 CANDIDATES = (
     Column("tier", "tier", right=False),
-    Column("configuration", "configuration", right=False),
+    Column("configuration", "configuration", right=False, long=True, phrases=True, named=False),
     Column("tuned_at", "tuned at", right=False),
-    Column("time_us", "time us there", microseconds),
-    Column("expected_regret", "expected behind", percent),
-    Column("verdict", "verdict", right=False),
+    Column("time_us", "time us there", microseconds, rank=1),
+    Column("expected_regret", "expected behind", percent, rank=2),
+    Column("verdict", "verdict", right=False, long=True),
 )
 
 NEAREST = CANDIDATES[1:4]
@@ -50,11 +50,9 @@ def explain_command(
     story = _explanation(operation, size, dtype, device, db, kernels)
     rows = [_row(candidate, story) for candidate in story.candidates]
     if form == "table":
-        click.echo(
-            f"{story.problem} on {story.device.name}: {story.chosen.configuration if story.chosen else 'no kernel'}, tier {story.tier}"
-        )
+        say(f"{story.problem} on {story.device.name}: {story.chosen.configuration if story.chosen else 'no kernel'}, tier {story.tier}")
         if story.model:
-            click.echo(f"selector: {story.model}")
+            say(f"selector: {story.model}")
     emit(rows, CANDIDATES, form)
     if form == "table" and story.nearest:
         emit([_row(candidate, story) for candidate in story.nearest], NEAREST, "table", title="nearest tuned sizes")

@@ -7,42 +7,62 @@ import click
 
 from autotune.catalogue import load, shipped
 from autotune.cli.options import db_option, dtype_option, reading_database, size_option
-from autotune.cli.output import Column, Form, Row, emit, microseconds, parameters, percent, reading
+from autotune.cli.output import SIZE, Column, Form, Row, emit, microseconds, on_device, parameters, percent, reading
 from autotune.database import Database
 from autotune.element import element
 from autotune.problem import parse_size
 
-SIZE = (Column("rows", "rows"), Column("cols", "cols"), Column("dtype", "dtype", right=False))
-KERNEL = (Column("version", "version", right=False), Column("parameters", "configuration", parameters, right=False))
-TIME = (Column("time_us", "time us", microseconds), Column("gb_per_s", "GB/s", lambda value: f"{value:,.1f}"))
-DEVICE = Column("device", "device", right=False)
+DEVICE = Column(("device", "replayed"), "device", on_device, right=False, shared=True)
+DTYPE = Column("dtype", "dtype", right=False, shared=True)
+OPERATION = Column("operation", "operation", right=False, shared=True)
+VERSION = Column("version", "version", right=False)
+CONFIGURATION = Column("parameters", "configuration", parameters, right=False, long=True, phrases=True, named=False)
+TIME = Column("time_us", "time us", microseconds)
+SPEED = Column("gb_per_s", "GB/s", lambda value: f"{value:,.1f}", rank=5)
 
 BEST = (
     DEVICE,
-    *SIZE,
-    *KERNEL,
-    *TIME,
-    Column("spread", "spread", percent),
+    SIZE,
+    DTYPE,
+    VERSION,
+    CONFIGURATION,
+    TIME,
+    SPEED,
+    Column("spread", "spread", percent, rank=3),
     Column("fraction_of_copy", "of copy", percent),
-    Column("trials", "trials"),
-    Column("state", "state", right=False),
+    Column("trials", "trials", rank=4),
+    Column("state", "state", right=False, rank=2),
 )
-RUNNER_UP = (Column("runner_up", "runner-up", lambda value: f"{value['version']} {parameters(value['parameters'])}", right=False),)
-GAP = (Column("gap", "gap", percent), Column("beyond_noise", "beyond noise", lambda value: "yes" if value else "no", right=False))
+RUNNER_UP = (
+    Column(
+        "runner_up",
+        "runner-up",
+        lambda value: f"{value['version']} {parameters(value['parameters'])}",
+        right=False,
+        long=True,
+        phrases=True,
+    ),
+    Column("runner_up_us", "its time us", microseconds),
+    Column("gap", "gap", percent),
+    Column("beyond_noise", "beyond noise", lambda value: "yes" if value else "no", right=False),
+)
 TRIALS = (
     DEVICE,
-    *SIZE,
-    *KERNEL,
+    SIZE,
+    DTYPE,
+    VERSION,
+    CONFIGURATION,
     Column("outcome", "outcome", right=False),
-    *TIME,
-    Column("max_error", "max error", lambda value: f"{value:.1e}"),
-    Column("registers", "registers"),
-    Column("evidence", "evidence", right=False),
-    Column("message", "message", right=False),
+    TIME,
+    SPEED,
+    Column("max_error", "max error", lambda value: f"{value:.1e}", rank=4),
+    Column("registers", "registers", rank=3),
+    Column("evidence", "evidence", right=False, rank=2),
+    Column("message", "message", right=False, long=True),
 )
-PROBLEMS = (Column("operation", "operation", right=False), *SIZE, Column("input_stride", "input stride"), Column("trials", "trials"))
+PROBLEMS = (OPERATION, SIZE, DTYPE, Column("bytes_moved", "MB moved", lambda value: f"{value / 1e6:,.4g}"), Column("trials", "trials"))
 DEVICES = (
-    DEVICE,
+    Column("device", "device", right=False),
     Column("compute_capability", "compute capability"),
     Column("sm_count", "SMs"),
     Column("l2_bytes", "L2 MiB", lambda value: f"{value >> 20}"),
@@ -50,17 +70,42 @@ DEVICES = (
     Column("runs", "runs"),
 )
 VERSIONS = (
-    Column("operation", "operation", right=False),
-    Column("version", "version", right=False),
+    OPERATION,
+    VERSION,
     Column("template_sha", "template", lambda value: value[:12], right=False),
     Column("configurations", "configurations"),
     Column("best_on", "best on problems"),
 )
-RANGES = tuple(Column(key, key.replace("_", " ")) for key in ("least_rows", "most_rows", "least_cols", "most_cols"))
-DECIDED = (Column("operation", "operation", right=False), Column("dtype", "dtype", right=False))
-PINS = (DEVICE, *DECIDED, *RANGES, *KERNEL, Column("author", "by", right=False), Column("why", "why", right=False))
-BLOCKED = (DEVICE, *DECIDED, *KERNEL, *SIZE[:2], Column("reason", "why", right=False))
-MISSES = (DEVICE, *SIZE, Column("count", "asked"), Column("tier", "answered by", right=False), *KERNEL, Column("last", "last", right=False))
+PINNED = Column(("least_rows", "most_rows", "least_cols", "most_cols"), "sizes", lambda *ends: _range(*ends), right=False)
+PINS = (
+    Column("device", "device", right=False, shared=True),
+    OPERATION,
+    DTYPE,
+    PINNED,
+    VERSION,
+    CONFIGURATION,
+    Column("author", "by", right=False),
+    Column("why", "why", right=False, long=True),
+)
+BLOCKED = (
+    Column("device", "device", right=False, shared=True),
+    OPERATION,
+    DTYPE,
+    VERSION,
+    CONFIGURATION,
+    SIZE,
+    Column("reason", "why", right=False, long=True),
+)
+MISSES = (
+    Column("device", "device", right=False, shared=True),
+    SIZE,
+    DTYPE,
+    Column("count", "asked"),
+    Column("tier", "answered by", right=False),
+    VERSION,
+    CONFIGURATION,
+    Column("last", "last", right=False, rank=1),
+)
 
 
 @click.group("inspect")
@@ -86,7 +131,7 @@ def best(version: str | None, size: str | None, dtype: str | None, device: str |
     filters = _filters(size, dtype, device)
     with reading_database(db) as database:
         found = database.best_per_version(version=version, **filters) if version else _marked(database, database.best(**filters))
-    columns = BEST + (RUNNER_UP + GAP if size and not version else ())
+    columns = BEST + (RUNNER_UP if size and not version else ())
     emit(found, columns, form, empty=_nothing("tuned", size))
 
 
@@ -178,3 +223,9 @@ def blocked(db: Path | None, form: Form) -> None:
 
 def _nothing(done: str, size: str | None) -> str:
     return f"nothing was {done}" + (f" at {size}; autotune sweep OPERATION --size {size} does that" if size else " yet")
+
+
+def _range(least_rows: int, most_rows: int, least_cols: int, most_cols: int) -> str:
+    """As `autotune pin` takes it."""
+    first, last = f"{least_rows}x{least_cols}", f"{most_rows}x{most_cols}"
+    return first if first == last else f"{first}..{last}"

@@ -2,25 +2,19 @@
 
 import csv
 import json
+import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import click
 
-Row = dict[str, Any]
+from autotune.cli.table import Column, Row, lines, wrap
+from autotune.problem import WIDEST_ACCESS_BYTES
+
+__all__ = ["SIZE", "Column", "Form", "Row", "emit", "microseconds", "on_device", "parameters", "percent", "reading", "say", "sized"]
+
 Form = Literal["table", "json", "csv"]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table: the row's key, its heading with its unit, and how a value that is not None reads."""
-
-    key: str
-    heading: str
-    shown: Callable[[Any], str] = str
-    right: bool = True
 
 
 def percent(value: float) -> str:
@@ -39,19 +33,48 @@ def parameters(value: Any) -> str:
     return ", ".join(f"{name} {item}" for name, item in found.items())
 
 
+def sized(rows: int, cols: int, *layout: Any) -> str:
+    """A size in words, with its layout where that is not the usual one: packed, aligned to 16 bytes, into another matrix."""
+    said = f"{rows}x{cols}"
+    if not layout or None in layout:
+        return said
+    input_stride, output_stride, input_alignment, output_alignment, in_place = layout
+    if (input_stride, output_stride) != (cols, cols):
+        said += f", strides {input_stride} and {output_stride}"
+    if min(input_alignment, output_alignment) < WIDEST_ACCESS_BYTES:
+        said += f", aligned to {min(input_alignment, output_alignment)} bytes"
+    return said + (", in place" if in_place else "")
+
+
+def on_device(name: str, replayed: Any = False) -> str:
+    """A device, marked where its measurements were not taken but replayed from another database."""
+    return f"{name} (replayed)" if replayed else name
+
+
+SIZE = Column(
+    ("rows", "cols", "input_stride", "output_stride", "input_alignment", "output_alignment", "in_place"), "size", sized, right=False
+)
+
+
 def emit(rows: Sequence[Row], columns: Sequence[Column], form: Form, *, title: str = "", empty: str = "nothing is stored") -> None:
     """Write `rows`: every key of each in JSON and CSV, the named columns in a table."""
     if form == "json":
         click.echo(json.dumps(list(rows), indent=2))
     elif form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        keys = list(dict.fromkeys(key for row in rows for key in row)) or [column.key for column in columns]
+        keys = list(dict.fromkeys(key for row in rows for key in row)) or [key for column in columns for key in column.keys]
         writer.writerow(keys)
         writer.writerows([_cell(row.get(key)) for key in keys] for row in rows)
     elif rows:
         _table(rows, columns, title)
     else:
-        click.echo(empty)
+        say(empty)
+
+
+def say(text: str) -> None:
+    """Write a sentence, on a terminal in lines that end between words."""
+    width = _width()
+    click.echo("\n".join(wrap(text, width)) if width else text)
 
 
 def reading(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,17 +88,17 @@ def _cell(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict | list) else value
 
 
-def _table(rows: Sequence[Row], columns: Sequence[Column], title: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+def _width() -> int | None:
+    """The width of the terminal; None where the output goes elsewhere, which has none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
-    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
-        table.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*("" if row.get(c.key) is None else c.shown(row[c.key]) for c in columns))
-    console = Console()
-    if not console.is_terminal:  # a pipe has no width: lines are as long as they need to be
-        console = Console(width=240)
-    console.print(table)
+
+def _table(rows: Sequence[Row], columns: Sequence[Column], title: str) -> None:
+    from rich.console import Console
+
+    console = Console(soft_wrap=True)
+    if title:
+        console.print()
+        console.print(title, style="bold", markup=False, highlight=False)
+    for line in lines(rows, columns, _width()):
+        console.print(line.text, style=line.style or None, markup=False, highlight=False)

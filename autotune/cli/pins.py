@@ -9,6 +9,7 @@ import click
 
 from autotune import source
 from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of, size_option
+from autotune.cli.output import say
 from autotune.configuration import Configuration, Value
 from autotune.database import Database, default_path, shipped_databases
 from autotune.device import EMULATOR, Device
@@ -61,11 +62,9 @@ def pin_command(
             raise UsageError(f"{chosen} cannot run {operation} {sizes} {name} on {found.name}: {refusals[0]}; pin another")
         database.pin(found, operation, name, rows, cols, chosen, author=author or _user(), why=why)
         stored = _stored(database, operation, chosen, name, found)
-    click.echo(f"pinned {operation} {sizes} {name} on {found.name} to {chosen}")
+    say(f"pinned {operation} {sizes} {name} on {found.name} to {chosen}")
     if not stored and not found.is_emulator:
-        click.echo(
-            f"no compiled instance of it for {found.arch} is stored yet, so it is passed over: autotune compile {operation} makes it"
-        )
+        say(f"no compiled instance of it for {found.arch} is stored yet, so it is passed over: autotune compile {operation} makes it")
 
 
 @click.command("unpin")
@@ -80,7 +79,7 @@ def unpin_command(operation: str, sizes: str, device: str | None, dtype: str | N
         found = known_device(database, device)
         if not database.unpin(found, operation, name, rows, cols):
             raise UsageError(f"{operation} {sizes} {name} has no pin on {found.name}; autotune inspect pins lists what is pinned")
-    click.echo(f"{operation} {sizes} {name} on {found.name} is pinned no more")
+    say(f"{operation} {sizes} {name} on {found.name} is pinned no more")
 
 
 @click.command("block")
@@ -111,7 +110,7 @@ def block_command(
         template = source.read(loaded.version(chosen.version).template)
         database.add_template(operation, chosen.version, template)
         database.block(found, operation, chosen, template.sha, name, why, problem)
-    click.echo(f"blocked {chosen} for {problem or f'{operation} {name}'} on {found.name}; autotune rebuild puts the next best in its place")
+    say(f"blocked {chosen} for {problem or f'{operation} {name}'} on {found.name}; autotune rebuild puts the next best in its place")
 
 
 @click.command("unblock")
@@ -131,7 +130,7 @@ def unblock_command(
         found = known_device(database, device)
         if not database.unblock(found, operation, chosen, name, problem):
             raise UsageError(f"{chosen} is not blocked on {found.name}; autotune inspect blocked lists what is")
-    click.echo(f"{chosen} may be selected again on {found.name}; autotune rebuild puts it where it is best")
+    say(f"{chosen} may be selected again on {found.name}; autotune rebuild puts it where it is best")
 
 
 def parse_range(text: str) -> tuple[Range, Range]:

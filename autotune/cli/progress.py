@@ -226,7 +226,14 @@ class JsonWatcher(Watcher):
 
     def ended(self, summary: Summary) -> None:
         counts = {str(outcome): count for outcome, count in summary.outcomes.items()}
-        self._say("ended", new_trials=summary.new_trials, outcomes=counts, confirmed=summary.confirmed, interrupted=summary.interrupted)
+        self._say(
+            "ended",
+            device=summary.device,
+            new_trials=summary.new_trials,
+            outcomes=counts,
+            confirmed=summary.confirmed,
+            interrupted=summary.interrupted,
+        )
 
     def _say(self, event: str, **facts: Any) -> None:
         recorded = {"recorded_on": self._recorded_on} if self._recorded_on else {}

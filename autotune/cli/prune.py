@@ -6,13 +6,17 @@ import click
 
 from autotune.catalogue import load, operation_names
 from autotune.cli.options import db_option, kernels_option
-from autotune.cli.output import Column, Form, Row, emit, reading
+from autotune.cli.output import Column, Form, Row, emit, reading, say
 from autotune.database import Database, default_path
 from autotune.database.prune import FAILED, OLDER, REPLAYED, STALE, SUPERSEDED, Rule, present_templates
 from autotune.database.rebuild import templates_here
 from autotune.errors import UsageError
 
-COLUMNS = (Column("rule", "rule", right=False), Column("trials", "trials"), Column("why", "trials that were", right=False))
+COLUMNS = (
+    Column("rule", "rule", right=False),
+    Column("trials", "trials"),
+    Column("why", "trials that were", right=False, long=True, named=False),
+)
 
 
 @click.command("prune")
@@ -57,7 +61,7 @@ def prune_command(
     rows: list[Row] = [{"rule": rule.name, "trials": len(trials), "why": rule.why, "deleted": yes} for rule, trials in found]
     emit(rows, COLUMNS, form)
     if form == "table":
-        click.echo(f"{len(every)} trials {'were deleted' if yes else 'would be deleted; --yes does it'}")
+        say(f"{len(every)} trials {'were deleted' if yes else 'would be deleted; --yes does it'}")
 
 
 def _present(kernels: Path | None) -> str:

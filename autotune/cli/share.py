@@ -9,7 +9,7 @@ import click
 
 from autotune.catalogue import load, operation_names
 from autotune.cli.options import db_option, dtype_option, kernels_option, reading_database, size_option
-from autotune.cli.output import Column, Form, Row, emit, reading
+from autotune.cli.output import Column, Form, Row, emit, reading, say
 from autotune.database import Database, default_path
 from autotune.database.kernel_tuner import import_cache, is_cache, read_cache
 from autotune.database.rebuild import templates_here
@@ -20,11 +20,11 @@ from autotune.selector import train_all
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 IMPORTED = (
-    Column("file", "file", right=False),
+    Column("file", "file", right=False, long=True, named=False),
     Column("trials", "new trials"),
     Column("best", "new best kernels"),
     Column("binaries", "new compiled kernels"),
-    Column("note", "", right=False),
+    Column("note", "note", right=False, long=True),
 )
 REBUILT = (
     Column("settled", "problems settled"),
@@ -109,7 +109,7 @@ def rebuild_command(db: Path | None, kernels: Path | None, form: Form) -> None:
     emit([{**counts, "trained": stories}], REBUILT, form)
     if form == "table":
         for story in stories:
-            click.echo(story)
+            say(story)
 
 
 def _import(database: Database, file: Path, trusted: list[str], dtype: str) -> Row:

@@ -23,11 +23,11 @@ from autotune.sweeping import sweep
 
 VERSION_COLUMNS = (
     Column("version", "version", right=False),
-    Column("parameters", "configuration", parameters, right=False),
+    Column("parameters", "configuration", parameters, right=False, long=True, phrases=True, named=False),
     Column("time_us", "time us", microseconds),
-    Column("gb_per_s", "GB/s", lambda value: f"{value:,.0f}"),
+    Column("gb_per_s", "GB/s", lambda value: f"{value:,.0f}", rank=2),
     Column("fraction_of_copy", "of copy", percent),
-    Column("trials", "trials"),
+    Column("trials", "trials", rank=1),
     Column("recorded_on", "", lambda name: f"recorded on {name}", right=False),
 )
 
