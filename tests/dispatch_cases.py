@@ -103,7 +103,7 @@ def damage_binaries(path: Path, configuration: Configuration) -> None:
     connection = sqlite3.connect(path)
     connection.execute("DROP TRIGGER binaries_are_only_added")
     connection.execute(
-        "UPDATE binaries SET zlib = ? WHERE sha IN (SELECT binary_sha FROM stored_instances WHERE version = ? AND parameters = ?)",
+        "UPDATE binaries SET packed = ? WHERE sha IN (SELECT binary_sha FROM stored_instances WHERE version = ? AND parameters = ?)",
         (zlib.compress(b"\x7fELF something else"), configuration.version, configuration.to_json()),
     )
     connection.commit()

@@ -176,7 +176,7 @@ def test_a_damaged_binary_is_never_handed_out(db: Database, run: int) -> None:
     sha = db.store_binary(instance(FAST))
     with db.write() as connection:
         connection.execute("DROP TRIGGER binaries_are_only_added")
-        connection.execute("UPDATE binaries SET zlib = substr(zlib, 1, 40)")
+        connection.execute("UPDATE binaries SET packed = substr(packed, 1, 40)")
     with pytest.raises(AutotuneError, match="is damaged"):
         db.load_binary(sha)
     with pytest.raises(KeyError):

@@ -176,7 +176,7 @@ def changed_template(path: Path) -> None:
 
 
 def changed_binary(path: Path) -> None:
-    edited(path, "UPDATE binaries SET zlib = ?", (zlib.compress(b"\x7fELF something else"),))
+    edited(path, "UPDATE binaries SET packed = ?", (zlib.compress(b"\x7fELF something else"),))
 
 
 def dangling_reference(path: Path) -> None:

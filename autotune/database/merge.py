@@ -79,7 +79,7 @@ TABLES = (
         clash="DO UPDATE SET text = excluded.text WHERE excluded.text < templates.text",
     ),
     Table("configurations", ("operation", "version", "parameters")),
-    Table("binaries", ("sha",), ("kind", "arch", "bytes", "zlib")),
+    Table("binaries", ("sha",), ("kind", "arch", "bytes", "packed")),
     Table(
         "instances",
         _columns("configuration dtype arch template flags compiler"),

@@ -41,6 +41,12 @@ def m3_time_by_each_round(db: sqlite_utils.Database) -> None:
     db.execute(only_added("rounds"))
 
 
+@steps()
+def m4_binaries_packed_either_way(db: sqlite_utils.Database) -> None:
+    """A binary is packed by zlib or by xz, which its first bytes tell, so the column is named after neither."""
+    db.execute("ALTER TABLE binaries RENAME COLUMN zlib TO packed")
+
+
 def migrate(connection: sqlite3.Connection) -> None:
     """Bring the database to today's schema. Must be called inside the write transaction, which makes it all or nothing."""
     db = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)

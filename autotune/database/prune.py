@@ -39,6 +39,13 @@ STALE = Rule(
 SUPERSEDED = Rule("superseded", "repeated later with at least the same care on the same device", _REPEATED)
 REPLAYED = Rule("replayed", "replayed from another database", "t.replayed = 1")
 FAILED = Rule("failed", "of a kernel that failed", "coalesce(e.outcome, t.outcome) NOT IN ('ok', 'pruned')")
+BEHIND = Rule(
+    "behind",
+    "that many times as slow as the best of their problem, or slower",
+    "coalesce(e.outcome, t.outcome) IN ('ok', 'pruned') AND "
+    "(SELECT time_us FROM rounds WHERE trial = t.id ORDER BY kind, number DESC LIMIT 1) >= ? * (SELECT b.time_us FROM best b "
+    "WHERE b.problem = t.problem AND b.device = u.device AND b.protocol = u.protocol)",
+)
 
 
 class Pruner(Connection):

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import statistics
-import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from autotune.configuration import Configuration
 from autotune.database.connection import Connection, Row
 from autotune.database.keys import UNDER, device_key, equal, problem_key, under
+from autotune.database.packing import unpack
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
@@ -127,13 +127,10 @@ class Reader(Connection):
 
     def load_binary(self, sha: str) -> bytes:
         """The cubin or PTX with this hash. Raises KeyError when there is none, AutotuneError when its bytes are not what was stored."""
-        rows = self.select("SELECT zlib FROM binaries WHERE sha = ?", (sha,))
+        rows = self.select("SELECT packed FROM binaries WHERE sha = ?", (sha,))
         if not rows:
             raise KeyError(sha)
-        try:
-            binary = zlib.decompress(rows[0]["zlib"])
-        except zlib.error:
-            binary = b""
+        binary = unpack(rows[0]["packed"])
         if hashlib.sha256(binary).hexdigest() != sha:
             raise AutotuneError(f"binary {sha[:12]} in {self.path} is damaged; tune again to replace it")
         return binary

@@ -6,7 +6,6 @@ import platform
 import sqlite3
 import statistics
 import uuid
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
@@ -24,6 +23,7 @@ from autotune.database.keys import (
     protocol_id,
     template_id,
 )
+from autotune.database.packing import pack
 from autotune.device import Device
 from autotune.problem import Problem
 from autotune.source import Source
@@ -133,9 +133,8 @@ class Recorder(Connection):
         """
         kind = _binary_kind(instance)
         sha = hashlib.sha256(instance.binary).hexdigest()
-        packed = zlib.compress(instance.binary)
         with self.write() as connection:
-            values = {"sha": sha, "kind": kind, "arch": instance.arch, "bytes": len(instance.binary), "zlib": packed}
+            values = {"sha": sha, "kind": kind, "arch": instance.arch, "bytes": len(instance.binary), "packed": pack(instance.binary)}
             connection.execute(*insert("binaries", values, "OR IGNORE"))
             operation = operation_of(connection, instance.configuration.version, instance.template_sha)
             template = template_id(connection, operation, instance.configuration.version, instance.template_sha)

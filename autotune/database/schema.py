@@ -7,7 +7,7 @@ Trials, rounds, endings and copies are only ever added; `best` can be rebuilt fr
 """
 
 APPLICATION_ID = 0x4154554E  # "ATUN": PRAGMA application_id of our files, so that `file` and we can tell them from others
-SCHEMA = 3  # the number of steps in `autotune.database.migrations`; a file that says more comes from a newer autotune
+SCHEMA = 4  # the number of steps in `autotune.database.migrations`; a file that says more comes from a newer autotune
 
 _NOW = "TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))"
 

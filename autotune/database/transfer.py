@@ -9,7 +9,6 @@ import json
 import os
 import sqlite3
 import tempfile
-import zlib
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ from pathlib import Path
 
 from autotune.database.connection import Connection, Row
 from autotune.database.merge import TABLES, clashing_pins, forget, merge, portable
+from autotune.database.packing import unpack
 from autotune.database.schema import SCHEMA
 from autotune.errors import UsageError
 from autotune.source import identity
-
-MOST_BINARY_BYTES = 64 << 20  # far above any cubin of ours; keeps a small compressed blob from filling the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,10 @@ class Imported:
 class Transfer(Connection):
     """The part of a database that exchanges contents with other files."""
 
-    def export(self, path: str | Path) -> Row:
+    def export(self, path: str | Path, note: str = "") -> Row:
         """Write a consistent snapshot to the new file `path`, for reading only; returns its manifest, which is also in the file.
+
+        `note` is what the manifest is to say of it beside that.
 
         Raises UsageError when `path` exists or cannot be written.
         """
@@ -47,7 +47,7 @@ class Transfer(Connection):
             with self._explained():
                 self._vacuum_into(partial)
                 with Transfer(partial) as copy:
-                    manifest = copy._seal()
+                    manifest = copy._seal(note)
             partial.chmod(0o444)
             os.link(partial, target)  # unlike a rename, never over a file that came into being meanwhile
         except FileExistsError as error:
@@ -117,9 +117,9 @@ class Transfer(Connection):
         finally:
             self._connection.execute("DETACH source")
 
-    def _seal(self) -> Row:
+    def _seal(self, note: str) -> Row:
         """Make this snapshot an export: the manifest inside, and no write-ahead log, so that a read-only folder will do."""
-        manifest = self.manifest()
+        manifest = self.manifest() | ({"note": note} if note else {})
         with self.write() as connection:
             connection.execute("DROP TABLE IF EXISTS manifest")
             connection.execute("CREATE TABLE manifest (manifest TEXT NOT NULL CHECK (json_valid(manifest))) STRICT")
@@ -151,8 +151,8 @@ class Transfer(Connection):
                 raise UsageError(
                     f"template of {row['operation']} {row['version']} in {source} is not what its hash says; nothing was imported"
                 )
-        for row in self.select("SELECT sha, zlib FROM binaries"):
-            if hashlib.sha256(_unpacked(row["zlib"])).hexdigest() != row["sha"]:
+        for row in self.select("SELECT sha, packed FROM binaries"):
+            if hashlib.sha256(unpack(row["packed"])).hexdigest() != row["sha"]:
                 raise UsageError(f"binary {row['sha'][:12]} in {source} is not what its hash says; nothing was imported")
 
     def _check_tables(self, source: Path) -> None:
@@ -177,10 +177,3 @@ def _snapshot(source: Path) -> Iterator[Path]:
         except sqlite3.Error as error:  # a step that meets tables it does not know
             raise UsageError(f"database {source} does not fit ({error}); nothing was imported") from error
         yield path
-
-
-def _unpacked(packed: bytes) -> bytes:
-    try:
-        return zlib.decompressobj().decompress(packed, MOST_BINARY_BYTES)
-    except zlib.error:
-        return b""

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import sqlite3
-import zlib
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from urllib.parse import quote
 
 from autotune.configuration import Configuration
 from autotune.database.filesystem import default_path, shipped_databases
+from autotune.database.packing import unpack
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
 
@@ -66,11 +66,11 @@ def binary(instance: StoredInstance) -> bytes:
     """The cubin or PTX of `instance`. Raises AutotuneError when it is missing, damaged or not what its hash says."""
     try:
         with closing(connect(instance.layer)) as connection:
-            row = connection.execute("SELECT zlib FROM binaries WHERE sha = ?", (instance.binary_sha,)).fetchone()
+            row = connection.execute("SELECT * FROM binaries WHERE sha = ?", (instance.binary_sha,)).fetchone()
         if row is None:
             raise AutotuneError(f"binary {instance.binary_sha[:12]} of {instance.symbol} is not in {instance.layer.path}")
-        code = zlib.decompress(row[0])
-    except (sqlite3.Error, zlib.error, TypeError) as error:
+        code = unpack(row[-1])  # the last column, which older files name otherwise
+    except (sqlite3.Error, AttributeError, TypeError) as error:
         raise AutotuneError(f"binary of {instance.symbol} in {instance.layer.path} cannot be read: {error}") from error
     if hashlib.sha256(code).hexdigest() != instance.binary_sha:
         raise AutotuneError(f"binary of {instance.symbol} in {instance.layer.path} is damaged: its hash is not {instance.binary_sha[:12]}")
