@@ -1,193 +1,173 @@
 """Row softmax on one GPU: ours through the dispatcher, other libraries, a copy of the same bytes and a floor, all in one run.
 
-    python benchmarks/softmax_peers.py --json results/softmax-peers-h200.json --plot results/softmax-peers-h200.png
+    python benchmarks/softmax_peers.py --json results/softmax-peers-h200.json --seconds 400
+    python benchmarks/softmax_report.py results/softmax-peers-h200.json --table … --plot …      afterwards, without a GPU
 
-Needs a GPU and torch; what else is not installed is left out and named. The protocol is the tuner's cold one: a CUDA graph of whole laps
-over distinct (input, output) pairs, as many as make four times the L2, at most 256; a lap below three times the L2 is a sample of its own,
-before which other memory is read, outside the timed window. Contestants of a cell take turns, and each figure is the median of its samples.
+Needs a GPU, nvcc and torch; what else is not installed is left out and named. Each cell is written as soon as it is known, and a second run
+with the same file measures those that are missing.
 
-The floor, for problems below 8 MB, is our kernel with its exponentials left out: it loads, exchanges and stores as that does.
-QuACK's recorded time, scaled by the copy of the same cell, stands in where it is not installed, and the table says so.
+The protocol is the tuner's cold one: a CUDA graph of whole laps over distinct (input, output) pairs, as many as make four times the L2, at
+most 256; a lap below three times the L2 is a sample of its own. Before each sample other memory is read, outside the timed window, which
+also hides the time that the host takes to launch the graph. All contestants of a cell make the same number of launches a sample and take
+turns, each round in another order; a figure is the median of its samples, a spread their interquartile range over it.
 """
 
-import json
+import gc
 import math
-import random
-import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-from softmax_rivals import Call, floor, installed  # beside this file
 
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+
+from autotune.backends.clocks import Clocks
+from autotune.backends.cuda_pairs import FLUSH_OF_L2
 from autotune.dispatch import Dispatcher
-from autotune.problem import Problem, parse_size
+from autotune.dispatch.cuda_launcher import CudaFunction, CudaLauncher
+from autotune.errors import UsageError
+from autotune.problem import Problem
+from autotune.statistics import median, spread
+from autotune.trial import Failure, Instance
+from benchmarks import softmax_floor
+from benchmarks.softmax_cells import SIZES, Cell, Record, cells_of
+from benchmarks.softmax_report import summary, table
+from benchmarks.softmax_rivals import COMPILED, Rival, installed, prepare_rivals
+from benchmarks.softmax_timing import Buffers, Call, Timed, in_turn
 
-SIZES = """
-    4096x4096 4096x1024 4096x16384 1024x65536 32x128256 65536x128 32768x512 8192x2048 8192x8192 2048x32768 1x131072 8x131072 64x50257
-    1024x1000 16384x2047 8192x4095 262144x32 65536x256 1048576x16 512x131072 256x262144 1x4096 128x4096 1x1024 16x1024
-""".split()  # noqa: SIM905
-FLOOR_BYTES = 8_000_000
-MOST_BYTES = 1 << 30  # of a random problem's input
-MOST_PAIRS = 256
-LAUNCHES, SAMPLES, FLUSHED_SAMPLES = 2000, 9, 25
-SAMPLE_US = 8000.0
-
-
-@dataclass(frozen=True)
-class Cell:
-    problem: Problem
-    drawn: bool  # at random, so that nobody tuned for it
-
-    def __str__(self) -> str:
-        return f"{self.problem.dtype} {self.problem.size}" + (" (drawn)" if self.drawn else "")
+SAMPLES_TO_CHOOSE = 3
+WARM_UP_S = 0.1
+CHECKED_ROWS = 64
+TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}  # norm of the error over that of the result: rivals are not under test
+PACKAGES = ("torch", "triton", "liger-kernel", "quack-kernels", "nvidia-cutlass-dsl", "nvidia-cudnn-cu13")
 
 
-class Buffers:
-    """The pairs of one cell: at least four times the L2 together where 256 pairs are enough for that."""
+class Field:
+    """The GPU, the dispatcher, the rivals and the floors: what all cells have in common."""
 
-    def __init__(self, problem: Problem, l2_bytes: int) -> None:
-        dtype = getattr(torch, problem.dtype)
-        pair_bytes = 2 * problem.rows * problem.bytes_per_row
-        count = max(2, min(MOST_PAIRS, -(-4 * l2_bytes // pair_bytes)))
-        shape = (problem.rows, problem.cols)
-        self.inputs = [torch.randn(shape, device="cuda", dtype=dtype) * 3 for _ in range(count)]
-        self.outputs = [torch.full(shape, math.nan, device="cuda", dtype=dtype) for _ in range(count)]
-        self.flushed = count * pair_bytes < 3 * l2_bytes
+    def __init__(self, db: Path | None, rivals: dict[str, Rival]) -> None:
+        self.dispatcher, self.rivals = Dispatcher("softmax", db=db), rivals
+        launcher = self.dispatcher._planner(0).launcher
+        assert isinstance(launcher, CudaLauncher)
+        self.launcher, self.device = launcher, launcher.device
+        self.stream = torch.cuda.Stream()
+        self.flush = torch.randn(FLUSH_OF_L2 * self.device.l2_bytes // 4, device="cuda")
+        self.clocks = Clocks(self._bus_id())
+        self.floors: dict[softmax_floor.Built, Instance | Failure] = {}
 
+    def _bus_id(self) -> str:
+        found = self.launcher.cuda.call("cuDeviceGetPCIBusId", 32, self.launcher.cuda.call("cuDeviceGet", 0))
+        return str(found.split(b"\0")[0].decode())
 
-class Timed:
-    """One contestant on one cell, captured: `sample` is its time per launch in microseconds."""
+    def build_floors(self, cells: Iterable[Cell]) -> None:
+        chosen = [(self.dispatcher.explain(c.problem.rows, c.problem.cols, c.problem.dtype).chosen, c.problem.dtype) for c in cells]
+        self.floors = softmax_floor.build([(candidate.configuration, dtype) for candidate, dtype in chosen if candidate], self.device.arch)
 
-    def __init__(self, call: Call, buffers: Buffers, stream: torch.cuda.Stream, flush: torch.Tensor) -> None:
-        self._stream, self._flush = stream, flush if buffers.flushed else None
-        pairs = list(zip(buffers.inputs, buffers.outputs, strict=True))
-        self._before, self._after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.cuda.stream(stream):
-            for pair in pairs[:3]:
-                call(*pair)
-            lap_us = self._elapsed(lambda: [call(*pair) for pair in pairs])
-        laps = 1 if buffers.flushed else max(1, min(LAUNCHES // len(pairs), int(SAMPLE_US / lap_us)))
-        self._launches = laps * len(pairs)
-        self._graph = torch.cuda.CUDAGraph()
-        kept: list[object] = []  # what a contestant allocates, as many outputs as the others have
-        with torch.cuda.graph(self._graph, stream=stream):
-            for _ in range(laps):
-                for pair in pairs:
-                    kept = [*kept[-len(pairs) + 1 :], call(*pair)]
-        self.sample()
+    def floor(self, problem: Problem) -> Call:
+        """The kernel that the dispatcher chooses for `problem`, without its arithmetic; launched as the dispatcher launches."""
+        chosen = self.dispatcher.explain(problem.rows, problem.cols, problem.dtype).chosen
+        assert chosen
+        instance = self.floors[chosen.configuration, problem.dtype]
+        if isinstance(instance, Failure):
+            raise instance
+        cuda, definition = self.launcher.cuda, softmax_floor.SOFTMAX.version(chosen.configuration.version)
+        library = cuda.call("cuLibraryLoadData", instance.binary, [], [], 0, [], [], 0)
+        kernel = cuda.call("cuLibraryGetKernel", library, instance.symbol.encode())
+        cuda.call("cuKernelGetFunction", kernel)  # loads it now, not in the midst of a capture
+        function = CudaFunction(self.launcher, kernel, definition.bounds(chosen.configuration))
+        launch = function.bind(problem, definition.launch(chosen.configuration, problem, self.device))
+        return lambda x, y: launch(y.data_ptr(), x.data_ptr(), torch.cuda.current_stream().cuda_stream)
 
-    def sample(self) -> float:
-        with torch.cuda.stream(self._stream):
-            if self._flush is not None:
-                self._flush.sum()
-                self._flush.max()
-            return self._elapsed(self._graph.replay) / self._launches
-
-    def _elapsed(self, work: Callable[[], object]) -> float:
-        self._before.record(self._stream)
-        work()
-        self._after.record(self._stream)
-        self._stream.synchronize()
-        return max(self._before.elapsed_time(self._after) * 1e3, 1.0)
+    def contestants(self, problem: Problem) -> dict[str, Callable[[], dict[str, Call]]]:
+        """By name, what makes each one's ways to run `problem`."""
+        made: dict[str, Callable[[], dict[str, Call]]] = {
+            "copy": lambda: {"": lambda x, y: y.copy_(x)},
+            "ours": lambda: {"": lambda x, y: self.dispatcher(x, out=y)},
+            "floor": lambda: {"": self.floor(problem)},
+        }
+        return made | {name: lambda rival=rival: rival.alternatives(problem) for name, rival in self.rivals.items()}
 
 
-def wrong(call: Call, buffers: Buffers) -> str:
-    """What is wrong with a contestant's output; "" when nothing is. Peers are held to a thousandth only: they are not under test."""
+def wrong(call: Call, buffers: Buffers, dtype: str) -> str:
+    """What is wrong with a contestant's first and last rows; "" when nothing is."""
     x, y = buffers.inputs[0], buffers.outputs[0]
     y.fill_(math.nan)
     made = call(x, y)
     got = made if isinstance(made, torch.Tensor) else y
-    expected = torch.softmax(x[:64].double(), -1)
-    error = ((got[:64].double() - expected).norm() / expected.norm()).item()
-    return "" if error < (1e-5 if x.dtype == torch.float32 else 1e-2) else f"is off by {error:.2g}"
+    rows = [slice(0, CHECKED_ROWS), slice(-CHECKED_ROWS, None)]
+    expected = torch.cat([torch.softmax(x[part].double(), -1) for part in rows])
+    error = ((torch.cat([got[part].double() for part in rows]) - expected).norm() / expected.norm()).item()
+    return "" if error < TOLERANCES[dtype] else f"its result is off by {error:.2g}"
 
 
-def measure(cell: Cell, dispatcher: Dispatcher, peers: dict[str, Call], stream: torch.cuda.Stream, flush: torch.Tensor) -> dict[str, Any]:
-    """All contestants of one cell: the median and the spread of each, in microseconds."""
-    problem, properties = cell.problem, torch.cuda.get_device_properties(0)
-    buffers = Buffers(problem, properties.L2_cache_size)
-    contestants: dict[str, Call] = {"copy": lambda x, y: y.copy_(x), "ours": lambda x, y: dispatcher(x, out=y), **peers}
-    device = dispatcher._planner(0).launcher.device
-    if 2 * problem.rows * problem.bytes_per_row < FLOOR_BYTES:
-        contestants["floor"] = floor(dispatcher, problem, device)
-    timed, failed = {}, {}
-    for name, call in contestants.items():
+def entered(name: str, alternatives: dict[str, Call], buffers: Buffers, field: Field, dtype: str) -> tuple[str, Timed]:
+    """The fastest of a contestant's alternatives, by a few samples of each; an alternative that cannot run is passed over."""
+    found: list[tuple[float, str, Timed]] = []
+    failures = []
+    for way, call in alternatives.items():
         try:
-            fault = "" if name in ("copy", "floor") else wrong(call, buffers)
+            fault = "" if name in ("copy", "floor") else wrong(call, buffers, dtype)
             if fault:
-                raise RuntimeError(fault)
-            timed[name] = Timed(call, buffers, stream, flush)
-        except Exception as error:  # recorded as what it is
-            failed[name] = f"{type(error).__name__}: {error}"[:160]
-    samples: dict[str, list[float]] = {name: [] for name in timed}
-    for _ in range(FLUSHED_SAMPLES if buffers.flushed else SAMPLES):
-        for name, contestant in timed.items():
-            samples[name].append(contestant.sample())
-    medians = {name: statistics.median(values) for name, values in samples.items()}
-    spreads = {name: (max(values) - min(values)) / medians[name] for name, values in samples.items()}
-    told = dispatcher.explain(problem.rows, problem.cols, problem.dtype).chosen
-    where = {"dtype": problem.dtype, "rows": problem.rows, "cols": problem.cols, "drawn": cell.drawn}
-    return {**where, "us": medians, "spread": spreads, "failed": failed, "configuration": str(told.configuration), "tier": told.tier}
+                raise ValueError(fault)
+            timed = Timed(call, buffers, field.stream, field.flush)
+            us = median([timed.sample() for _ in range(SAMPLES_TO_CHOOSE)]) if len(alternatives) > 1 else 0.0
+            found.append((us, way, timed))
+        except Exception as error:
+            failures.append(error)
+    if not found:
+        raise failures[0]
+    return min(found, key=lambda entry: entry[0])[1:]
 
 
-def add_recorded(row: dict[str, Any], recorded: dict[tuple[str, int, int], dict[str, Any]]) -> None:
-    """QuACK's recorded time, scaled by the copy of the same cell, where it did not run."""
-    old = recorded.get((row["dtype"], row["rows"], row["cols"]))
-    if old and "quack" not in row["us"] and "quack" in old["peers_us"]:
-        row["us"]["quack (recorded)"] = old["peers_us"]["quack"] * row["us"]["copy"] / old["copy_us"]
+def measure(cell: Cell, field: Field, seed: int) -> dict[str, Any]:
+    """All contestants of one cell: median and spread of each in microseconds, and why some could not run."""
+    problem = cell.problem
+    buffers = Buffers(problem, field.device.l2_bytes)
+    timed: dict[str, Timed] = {}
+    ways, failed = {}, {}
+    for name, alternatives in field.contestants(problem).items():
+        try:
+            ways[name], timed[name] = entered(name, alternatives(), buffers, field, problem.dtype)
+        except Exception as error:  # recorded as what it is; the others go on
+            failed[name] = f"{type(error).__name__}: {error}".splitlines()[0][:160]
+    until = time.monotonic() + WARM_UP_S
+    while timed and time.monotonic() < until:
+        next(iter(timed.values())).sample()
+    clocks = [field.clocks.sm_mhz()]
+    samples = in_turn(timed, buffers.samples, seed, lambda: clocks.append(field.clocks.sm_mhz()))
+    chosen = field.dispatcher.explain(problem.rows, problem.cols, problem.dtype).chosen
+    return {
+        "dtype": problem.dtype,
+        "rows": problem.rows,
+        "cols": problem.cols,
+        "drawn": cell.drawn,
+        "configuration": str(chosen.configuration if chosen else None),
+        "tier": chosen.tier if chosen else "none",
+        "us": {name: round(median(values), 4) for name, values in samples.items()},
+        "spread": {name: round(spread(values), 5) for name, values in samples.items()},
+        "ways": {name: way for name, way in ways.items() if way},
+        "failed": failed,
+        "pairs": len(buffers.inputs),
+        "laps": buffers.laps,
+        "sm_mhz": min(filter(None, clocks), default=None),
+    }
 
 
-def judged(row: dict[str, Any]) -> dict[str, Any]:
-    """A cell against its rivals, the copy and the floor. Equal is what lies within twice the spread."""
-    us = row["us"]
-    rivals = {name: time for name, time in us.items() if name not in ("copy", "floor", "ours")}
-    rival = min(rivals, key=lambda name: rivals[name])
-    ratio, noise = us["ours"] / rivals[rival], 2 * max(row["spread"]["ours"], row["spread"].get(rival, 0.0))
-    within = us["ours"] <= 1.1 * us["floor"] if "floor" in us else us["ours"] <= 1.03 * us["copy"] + 0.5
-    return {"rival": rival, "ratio": ratio, "wins": ratio <= 1 + noise, "of_copy": us["copy"] / us["ours"], "close_to_limit": within}
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| cell | copy | floor | ours | rival | ours / rival | of copy | |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for row in rows:
-        us, said = row["us"], row["judged"]
-        floor_us = f"{us['floor']:.2f}" if "floor" in us else ""
-        notes = [text for holds, text in ((said["wins"], "slower than a rival"), (said["close_to_limit"], "over its limit")) if not holds]
-        name = f"{row['dtype']} {row['rows']}x{row['cols']}" + (" (drawn)" if row["drawn"] else "")
-        figures = f"{us['copy']:.2f} | {floor_us} | {us['ours']:.2f} | {us[said['rival']]:.2f} {said['rival']} | {said['ratio']:.3f}"
-        lines.append(f"| {name} | {figures} | {said['of_copy']:.2f} | {', '.join(notes)} |")
-    mean = math.exp(statistics.fmean(math.log(row["judged"]["ratio"]) for row in rows))
-    return "\n".join([*lines, "", f"Geometric mean of ours / fastest rival over {len(rows)} cells: {mean:.3f}. Times in microseconds."])
-
-
-def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Share of copy over the columns of a row, a panel per element type and a line per contestant."""
-    from matplotlib import pyplot
-
-    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
-    figure, panels = pyplot.subplots(1, len(dtypes), figsize=(7 * len(dtypes), 5), sharey=True, squeeze=False)
-    for panel, dtype in zip(panels[0], dtypes, strict=True):
-        mine = sorted((row for row in rows if row["dtype"] == dtype and row["rows"] > 1), key=lambda row: row["cols"])
-        for name in dict.fromkeys(name for row in mine for name in row["us"] if name not in ("copy", "floor")):
-            points = [(row["cols"], row["us"]["copy"] / row["us"][name]) for row in mine if name in row["us"]]
-            panel.plot(*zip(*points, strict=True), marker="o", markersize=3, linewidth=2.5 if name == "ours" else 1, label=name)
-        panel.set(title=dtype, xscale="log", xlabel="columns", ylabel="share of copy", ylim=(0, 1.1))
-        panel.legend(fontsize=8)
-    figure.savefig(path, dpi=120, bbox_inches="tight")
-
-
-def drawn_sizes(seed: int, count: int) -> list[tuple[int, int]]:
-    """Sizes drawn evenly over the logarithm of both sides."""
-    generator, sizes = random.Random(seed), []
-    while len(sizes) < count:
-        rows, cols = (int(2 ** generator.uniform(0, top)) for top in (20, 18))
-        if rows * cols * 4 <= MOST_BYTES:
-            sizes.append((rows, cols))
-    return sizes
+def versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 @click.command()
@@ -196,45 +176,79 @@ def drawn_sizes(seed: int, count: int) -> list[tuple[int, int]]:
 @click.option("--drawn", default=5, show_default=True, help="How many further sizes are drawn at random.")
 @click.option("--seed", type=int, help="Decides what is drawn; printed when it is not given.")
 @click.option("--db", type=click.Path(exists=True, path_type=Path))
-@click.option("--recorded", type=click.Path(exists=True, path_type=Path), help="Times of an earlier run, for QuACK where it is missing.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path))
-@click.option("--table", "table_path", type=click.Path(path_type=Path))
-@click.option("--plot", "plot_path", type=click.Path(path_type=Path))
+@click.option(
+    "--json", "path", type=click.Path(path_type=Path), help="Where each cell is written; cells that are there are left as they are."
+)
+@click.option("--seconds", default=420.0, show_default=True, help="No cell is begun that would end after this.")
+@click.option("--prepare", "prepare_s", default=75.0, show_default=True, help="Seconds to compile rivals in many processes; 0 for none.")
+@click.option("--processes", default=12, show_default=True)
+@click.option("--rival", "named", multiple=True, help="Only this one; may be repeated.")
 def main(
     dtypes: tuple[str, ...],
     sizes: tuple[str, ...],
     drawn: int,
     seed: int | None,
     db: Path | None,
-    recorded: Path | None,
-    json_path: Path | None,
-    table_path: Path | None,
-    plot_path: Path | None,
+    path: Path | None,
+    seconds: float,
+    prepare_s: float,
+    processes: int,
+    named: tuple[str, ...],
 ) -> None:
-    """Measure every cell, write each as soon as it is known, and print the table."""
-    seed = random.randrange(2**32) if seed is None else seed
-    print(f"seed {seed}")
-    cells = [Cell(Problem("softmax", *parse_size(size), dtype), drawn=False) for dtype in dtypes for size in sizes or SIZES]
-    cells += [Cell(Problem("softmax", *size, dtype), drawn=True) for dtype in dtypes for size in drawn_sizes(seed, drawn)]
-    old = json.loads(recorded.read_text())["cells"] if recorded else []
-    known = {(c["dtype"], c["rows"], c["cols"]): c for c in old}
-    dispatcher, peers, stream = Dispatcher("softmax", db=db), installed(), torch.cuda.Stream()
-    flush = torch.randn(3 * torch.cuda.get_device_properties(0).L2_cache_size // 4, device="cuda")
-    about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "seed": seed, "peers": sorted(peers)}
-    rows: list[dict[str, Any]] = []
-    for cell in cells:
-        row = measure(cell, dispatcher, peers, stream, flush)
-        add_recorded(row, known)
-        rows.append({**row, "judged": judged(row)})
-        print(f"{cell}: " + " ".join(f"{name}={us:.2f}" for name, us in row["us"].items()), flush=True)
-        if json_path:
-            json_path.write_text(json.dumps({**about, "cells": rows}, indent=1) + "\n")
+    """Measure every cell and print the table."""
+    started = time.monotonic()
+    # One cache for all kernels of Triton: torch.compile would move it elsewhere once it is used.
+    os.environ.setdefault("TRITON_CACHE_DIR", str(Path(tempfile.gettempdir()) / "softmax-peers-triton"))
+    try:
+        record = Record(path, seed)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+    print(f"seed {record.seed}", flush=True)
+    cells = [cell for cell in cells_of(dtypes, sizes or SIZES, drawn, record.seed) if cell.key not in record.keys]
+    if prepare_s and cells:
+        said = prepare_rivals([cell.problem for cell in cells], named or COMPILED, min(processes, 4 * len(cells)), prepare_s)
+        print(f"{time.monotonic() - started:.0f} s: {said}", flush=True)
+    field = Field(db, {name: rival for name, rival in installed().items() if name in (named or (name,))})
+    field.build_floors(cells)
+    print(f"{time.monotonic() - started:.0f} s: {len(field.floors)} floors; rivals: {', '.join(field.rivals)}", flush=True)
+    record.begin(
+        {
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "gpu": torch.cuda.get_device_name(),
+            "driver": field.clocks.driver(),
+            "rivals": list(field.rivals),
+            "versions": versions(),
+        }
+    )
+    left = measure_all(cells, field, record, started + seconds)
+    rows = record.content["cells"]
+    print(table(rows) if len(rows) <= 12 else "\n".join(summary(rows)))
+    print(f"{time.monotonic() - started:.0f} s in all" + (f"; {left} cells left for another run" if left else ""))
+
+
+def measure_all(cells: list[Cell], field: Field, record: Record, until: float) -> int:
+    """Measures and records cells while there is time; how many are left."""
+    slowest = 0.0
+    for index, cell in enumerate(cells):
+        began = time.monotonic()
+        if began + slowest > until:
+            return len(cells) - index
+        try:
+            row = measure(cell, field, index)
+        except torch.cuda.OutOfMemoryError as error:
+            print(f"{cell.problem}: {error}".splitlines()[0], flush=True)
+            continue
+        record.add(row)
+        gc.collect()
         torch.cuda.empty_cache()
-    print(table(rows))
-    if table_path:
-        table_path.write_text(table(rows) + "\n")
-    if plot_path:
-        plot(rows, plot_path)
+        took = time.monotonic() - began
+        slowest = max(slowest, took)
+        drawn = " (drawn)" if cell.drawn else ""
+        times = " ".join(f"{name} {us:.2f}" for name, us in row["us"].items())
+        print(
+            f"{cell.problem}{drawn} {took:.1f} s: {times}" + "".join(f"; {name}: {why}" for name, why in row["failed"].items()), flush=True
+        )
+    return 0
 
 
 if __name__ == "__main__":

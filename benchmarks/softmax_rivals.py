@@ -1,67 +1,80 @@
-"""Who runs in `softmax_peers.py` besides ours: each makes (input, output) -> anything, or raises where it cannot run."""
+"""Who runs in `softmax_peers.py` besides ours. Whatever is missing or cannot run a problem raises, and is left out."""
 
 import ctypes
+import multiprocessing
+import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from autotune import nvcc, source
-from autotune.device import Device
-from autotune.dispatch import Dispatcher
 from autotune.problem import Problem
-
-Call = Callable[[torch.Tensor, torch.Tensor], object]
-
-
-def _torch() -> Call:
-    return lambda x, y: torch.softmax(x, -1, out=y)
+from benchmarks.softmax_timing import Call
 
 
-def _torch_compile() -> Call:
+@dataclass(frozen=True)
+class Rival:
+    """`alternatives` are its ways to run a problem, of which the fastest counts; `prepare` compiles them, in any process."""
+
+    alternatives: Callable[[Problem], dict[str, Call]]
+    prepare: Callable[[Problem], object] = lambda _: None
+
+
+def _torch() -> Rival:
+    return Rival(lambda _: {"out=": lambda x, y: torch.softmax(x, -1, out=y)})
+
+
+def _torch_compile() -> Rival:
     torch._dynamo.config.recompile_limit = 1000
-    return torch.compile(lambda x, y: torch.softmax(x, -1), dynamic=False)
+    compiled = torch.compile(lambda x: torch.softmax(x, -1), dynamic=False)
+
+    def prepare(problem: Problem) -> None:
+        compiled(matrix(problem))
+
+    return Rival(lambda _: {"dynamic=False": lambda x, _: compiled(x)}, prepare)
 
 
-def _liger() -> Call:
+def _liger() -> Rival:
     forward = import_module("liger_kernel.ops.softmax")._softmax_forward
-    return lambda x, y: forward(x)[0]
+    return Rival(lambda _: {"": lambda x, _: forward(x)[0]}, lambda problem: forward(matrix(problem, rows=2)))
 
 
-def _quack() -> Call:
+def _quack() -> Rival:
     forward = import_module("quack.softmax").softmax_fwd
-    return lambda x, y: forward(x)
+    return Rival(lambda _: {"": lambda x, _: forward(x)}, lambda problem: forward(matrix(problem, rows=2)))
 
 
-def _triton() -> Call:
-    """One program per row, the number of warps tuned for each size."""
-    triton = import_module("triton")
-    kernel = import_module("triton_softmax").kernel  # beside this file
+def _triton() -> Rival:
+    """One program per row; the number of warps is an alternative each."""
+    kernel, power = import_module("benchmarks.triton_softmax").kernel, import_module("triton").next_power_of_2
 
-    @cache
-    def warps(rows: int, cols: int, dtype: torch.dtype) -> int:
-        x, y = (torch.randn(rows, cols, device="cuda", dtype=dtype) for _ in range(2))
-        block = triton.next_power_of_2(cols)
-        possible = [w for w in (1, 2, 4, 8, 16, 32) if block <= 8192 * w]
-        bench = partial(triton.testing.do_bench, warmup=2, rep=10, return_mode="median")
-        return min(possible, key=lambda w: bench(lambda: kernel[(rows,)](y, x, cols, cols, BLOCK=block, num_warps=w)))
+    def warps(problem: Problem) -> list[int]:
+        block = power(problem.cols)
+        if block > 131072:
+            raise ValueError("a row is too long for one program")
+        return [w for w in (1, 2, 4, 8, 16, 32) if block <= 8192 * w]
 
-    def call(x: torch.Tensor, y: torch.Tensor) -> None:
+    def call(num_warps: int, x: torch.Tensor, y: torch.Tensor) -> None:
         rows, cols = x.shape
-        kernel[(rows,)](y, x, cols, cols, BLOCK=triton.next_power_of_2(cols), num_warps=warps(rows, cols, x.dtype))
+        kernel[(rows,)](y, x, cols, cols, BLOCK=power(cols), num_warps=num_warps)
 
-    return call
+    def prepare(problem: Problem) -> None:
+        dtype, cols = getattr(torch, problem.dtype), problem.cols
+        for w in warps(problem):
+            kernel.warmup(dtype, dtype, cols, cols, BLOCK=power(cols), num_warps=w, grid=(1,))
+
+    return Rival(lambda problem: {f"{w} warps": partial(call, w) for w in warps(problem)}, prepare)
 
 
-def _cudnn() -> Call:
+def _cudnn() -> Rival:
     """cudnnSoftmaxForward, accurate, over its C interface."""
-    import nvidia
-
-    files = [file for folder in nvidia.__path__ for file in Path(folder).glob("**/libcudnn.so*")]
+    files = [file for folder in import_module("nvidia").__path__ for file in Path(folder).glob("**/libcudnn.so*")]
     library = ctypes.CDLL(str(files[0]), mode=ctypes.RTLD_GLOBAL)
     handle, one, zero = ctypes.c_void_p(), ctypes.c_float(1), ctypes.c_float(0)
     _no_error(library.cudnnCreate(ctypes.byref(handle)))
@@ -81,7 +94,7 @@ def _cudnn() -> Call:
         arguments = (handle, 1, 0, ctypes.byref(one), tensor, pointers[0], ctypes.byref(zero), tensor, pointers[1])
         _no_error(library.cudnnSoftmaxForward(*arguments))
 
-    return call
+    return Rival(lambda _: {"accurate": call})
 
 
 def _no_error(status: int) -> None:
@@ -89,48 +102,62 @@ def _no_error(status: int) -> None:
         raise RuntimeError(f"cuDNN answered {status}")
 
 
-PEERS = {"torch": _torch, "triton": _triton, "liger": _liger, "quack": _quack, "cudnn": _cudnn, "torch_compile": _torch_compile}
+RIVALS = {"torch": _torch, "triton": _triton, "liger": _liger, "quack": _quack, "cudnn": _cudnn, "torch_compile": _torch_compile}
+COMPILED = ("torch_compile", "quack", "triton", "liger")  # those whose `prepare` takes time, the slowest first
 
 
-def installed() -> dict[str, Call]:
+def matrix(problem: Problem, rows: int = 0) -> torch.Tensor:
+    return torch.randn(rows or problem.rows, problem.cols, device="cuda", dtype=getattr(torch, problem.dtype))
+
+
+def installed() -> dict[str, Rival]:
     found = {}
-    for name, make in PEERS.items():
+    for name in RIVALS:
         try:
-            found[name] = make()
-        except Exception as error:  # a peer that is missing or broken here must not cost the others' figures
+            found[name] = rival(name)
+        except Exception as error:  # one that is missing or broken here must not cost the others' figures
             print(f"left out: {name} ({type(error).__name__}: {error})", file=sys.stderr)
     return found
 
 
-def floor(dispatcher: Dispatcher, problem: Problem, device: Device) -> Call:
-    """The kernel that the dispatcher chooses, without its exponentials."""
-    from cuda.bindings import driver
-
-    chosen = dispatcher.explain(problem.rows, problem.cols, problem.dtype).chosen.configuration
-    version = dispatcher.operation.version(chosen.version)
-    text = source.render(version, [chosen], problem.dtype).replace("ex2.approx.ftz.f32 %0, %1;", "mov.f32 %0, %1;")
-    cubin, _ = nvcc.compile_cubin(text, device.arch)
-    function = _value(
-        driver.cuModuleGetFunction(_value(driver.cuModuleLoadData(cubin)), source.symbol(version, chosen, problem.dtype).encode())
-    )
-    plan, threads = version.launch(chosen, problem, device), version.bounds(chosen).threads
-    most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    _value(driver.cuFuncSetAttribute(function, most, plan.shared_bytes))
-    workspace = torch.zeros(plan.workspace_bytes // 4 + 1, dtype=torch.int32, device="cuda")
-    sizes = (problem.rows, problem.cols, problem.output_stride, problem.input_stride)
-    types = (ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_longlong] * 4, ctypes.c_void_p)
-
-    def call(x: torch.Tensor, y: torch.Tensor) -> None:
-        stream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
-        values = (y.data_ptr(), x.data_ptr(), *sizes, workspace.data_ptr())
-        grid = (plan.blocks, 1, 1, threads, 1, 1, plan.shared_bytes)
-        _value(driver.cuLaunchKernel(function, *grid, stream, (values, types), 0))
-
-    return call
+@cache
+def rival(name: str) -> Rival:
+    return RIVALS[name]()
 
 
-def _value(answer: tuple[Any, ...]) -> Any:
-    status, *values = answer
-    if int(status):
-        raise RuntimeError(f"the CUDA driver answered {status}")
-    return values[0] if values else None
+def prepare(name: str, problem: Problem) -> str:
+    """Compiles one rival for one problem into the caches on disk, in whatever process; "" or why it could not."""
+    try:
+        rival(name).prepare(problem)
+        torch.cuda.synchronize()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def prepare_rivals(problems: Iterable[Problem], names: Iterable[str], processes: int, at_most_s: float) -> str:
+    """Compiles rivals in many processes, so that what follows finds it in their caches; what is not done in time is compiled then."""
+    wanted = list(problems)
+    tasks = [(name, problem) for name in COMPILED if name in names for problem in wanted]
+    until = time.monotonic() + at_most_s
+    with multiprocessing.get_context("spawn").Pool(processes, alone) as pool:  # ended, whatever it does, when the block is left
+        pending = [pool.apply_async(prepare, task) for task in tasks]
+        for result in pending:
+            result.wait(max(0.0, until - time.monotonic()))
+        done = [result.get() for result in pending if result.ready()]
+    forget_choices()
+    return f"{len(done)} of {len(tasks)} rivals compiled, {sum(map(bool, done))} could not be"
+
+
+def alone() -> None:
+    """In one of many processes that compile: start none of its own."""
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+
+
+def forget_choices() -> None:
+    """Removes what torch.compile chose by timing while many processes shared the GPU; its compiled kernels stay."""
+    with suppress(Exception):
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+        for file in Path(cache_dir()).rglob("*.best_config"):
+            file.unlink()

@@ -1,0 +1,45 @@
+// Stands in for templates/softmax/held.cuh in a floor: what was loaded is exchanged about as always, and stored as it is.
+//
+// The exchange waits for all loads because its maximum depends on every word, by one instruction for two of them; the stores wait for the
+// exchange because its outcome decides whether there are any, by one comparison a thread.
+
+#include "stream.cuh"
+
+enum Hold { exponentials, inputs };
+
+template <class Element, int vector, int items, Hold hold, Edges edges>
+struct Held {
+    using Packed = Words<Element, vector>;
+    using PartExp = PartExponential<sizeof(Element)>;
+    Packed pack[items];
+    float exponential[items * vector];  // the first one stands for all
+
+    __device__ __forceinline__ void load(const Row<Element, vector, edges>& row, int first, int stride) {
+        load_packs<items>(pack, row, first, stride);
+    }
+
+    __device__ __forceinline__ float maximum() const {
+        unsigned any = 0;
+#pragma unroll
+        for (int i = 0; i < items; i++) any |= largest_word<Element, Packed::count>(pack[i].word);
+        return largest_value<Element>(any);
+    }
+
+    // 1, unless the maximum has bits that no maximum has; the compiler does not know that.
+    __device__ __forceinline__ float sum(const PartExp& exponential_of) {
+        exponential[0] = __float_as_uint(exponential_of.maximum) == 0xff812345u ? 0.0f : 1.0f;
+        return exponential[0];
+    }
+
+    __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, float, Partial all) const {
+        if (all.sum > 0.0f) store_all(row, first, stride);
+    }
+    template <class ValueOf>
+    __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, ValueOf value_of) const {
+        if (value_of(0, 0) > 0.0f) store_all(row, first, stride);
+    }
+    __device__ __forceinline__ void store_all(const Row<Element, vector, edges>& row, int first, int stride) const {
+#pragma unroll
+        for (int i = 0; i < items; i++) row.store(first + i * stride, pack[i]);
+    }
+};

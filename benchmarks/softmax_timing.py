@@ -1,0 +1,77 @@
+"""How `softmax_peers.py` takes times: the tuner's cold protocol, on torch's tensors, for several contestants in turn."""
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import torch
+
+from autotune.backends.cuda_pairs import needs_flush, pair_count
+from autotune.problem import Problem
+
+Call = Callable[[torch.Tensor, torch.Tensor], object]  # (input, output) -> the output where the contestant makes its own
+
+MOST_LAUNCHES, SAMPLES, SAMPLES_OF_ONE_LAP = 2000, 9, 25
+SAMPLE_US, LAUNCH_US, BYTES_PER_US = 8000.0, 1.0, 4e6  # what a sample should take; how long a launch does, by which it is sized
+
+
+class Buffers:
+    """The pairs of one problem, and how often a sample takes all of them."""
+
+    def __init__(self, problem: Problem, l2_bytes: int) -> None:
+        dtype, shape = getattr(torch, problem.dtype), (problem.rows, problem.cols)
+        bytes_moved = 2 * problem.rows * problem.bytes_per_row
+        count = pair_count(bytes_moved, l2_bytes, problem)
+        self.inputs = [torch.randn(shape, device="cuda", dtype=dtype) * 3 for _ in range(count)]
+        self.outputs = [torch.full(shape, math.nan, device="cuda", dtype=dtype) for _ in range(count)]
+        one_lap = needs_flush(bytes_moved, count, l2_bytes)  # a second one would find its data in the cache
+        lap_us = count * (LAUNCH_US + bytes_moved / BYTES_PER_US)
+        self.laps = 1 if one_lap else max(1, min(MOST_LAUNCHES // count, round(SAMPLE_US / lap_us)))
+        self.samples = SAMPLES_OF_ONE_LAP if one_lap else SAMPLES
+
+
+class Timed:
+    """One contestant on one problem, captured: `sample` is its time per launch in microseconds.
+
+    Before each sample `flush` is read, outside the timed window: it takes the place of what the contestant before left in the cache, and
+    the host launches the graph meanwhile.
+    """
+
+    def __init__(self, call: Call, buffers: Buffers, stream: torch.cuda.Stream, flush: torch.Tensor) -> None:
+        self._stream, self._flush = stream, flush
+        pairs = list(zip(buffers.inputs, buffers.outputs, strict=True))
+        self._launches = buffers.laps * len(pairs)
+        self._before, self._after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(stream):
+            for pair in pairs[:3]:
+                call(*pair)
+        self._graph = torch.cuda.CUDAGraph()
+        made: deque[object] = deque(maxlen=len(pairs))  # what a contestant allocates: as many outputs as the others have
+        with torch.cuda.graph(self._graph, stream=stream):
+            for _ in range(buffers.laps):
+                for pair in pairs:
+                    made.append(call(*pair))
+        self.sample()
+
+    def sample(self) -> float:
+        with torch.cuda.stream(self._stream):
+            self._flush.sum()
+            self._flush.max()
+            self._before.record(self._stream)
+            self._graph.replay()
+            self._after.record(self._stream)
+            self._stream.synchronize()
+        return float(self._before.elapsed_time(self._after)) * 1e3 / self._launches
+
+
+def in_turn(timed: Mapping[str, Timed], rounds: int, seed: int, after_round: Callable[[], object]) -> dict[str, list[float]]:
+    """`rounds` samples of each, taken in rounds in which every contestant has its turn, each time in another order."""
+    samples: dict[str, list[float]] = {name: [] for name in timed}
+    order, generator = list(timed), random.Random(seed)
+    for _ in range(rounds):
+        generator.shuffle(order)
+        for name in order:
+            samples[name].append(timed[name].sample())
+        after_round()
+    return samples
