@@ -31,7 +31,7 @@ from autotune.problem import Problem
 from autotune.trial import Instance
 
 SOFTMAX = catalogue.load("softmax")
-VERSIONS = ("v5", "v6", "v7", "v8", "v9", "v10", "v11")
+VERSIONS = ("v5", "v6", "v7", "v8", "v9", "v10")
 DTYPES = ("float32", "float16", "bfloat16")
 DEVICE = replace(EMULATOR, sm_count=4)  # so that rows are split over several blocks
 H200 = replace(EMULATOR, name="NVIDIA H200", sm_count=132)
@@ -176,8 +176,6 @@ PATHS: dict[str, dict[str, Any]] = {
     "v9": {"warps": 2, "lanes": 4},
     "v10 exponentials": {"block": 128, "hold": "exponentials"},
     "v10 inputs": {"block": 128, "hold": "inputs"},
-    "v11": {"cluster": 1, "block": 128},
-    "v11 cluster": {"cluster": 2, "block": 128},
 }
 EXACT, ODD = (32, 256, 4096, 8192, 12288), (33, 257, 4095, 8191, 11999)
 
@@ -297,11 +295,8 @@ def code_of(case: Case) -> str:
 
 
 def found_in(code: str, case: Case) -> list[Report]:
-    """What ThreadSanitizer and the emulator find in `code`; for v10 also when all blocks run at once.
-
-    At two rows, but one of v11: the emulator keeps what it knows of copies where the next block's are kept, which is no race of ours.
-    """
-    problem = replace(case.problem, rows=1 if case.configuration.version == "v11" else 2)
+    """What ThreadSanitizer and the emulator find in `code` at two rows; for v10 also when all blocks run at once."""
+    problem = replace(case.problem, rows=2)
     x, y = inputs(problem), np.full((problem.rows, problem.cols), np.nan, np.float32)
     workspace = workspace_of(case.configuration, problem)
     launches = [launch_of(case.configuration, problem, y, x, workspace, seed=1, together=False)]
@@ -316,12 +311,9 @@ def test_a_template_as_it_is_has_no_race(case: Case) -> None:
 
 
 def barriers_of(case: Case) -> list[re.Match[str]]:
-    """The barriers that are compiled into an instance: not that of a reduction that no later version calls, nor the other branch of v11."""
-    code, clustered = code_of(case), bounds_of(case).cluster > 1
-    found = [match for match in BARRIER.finditer(code) if "partial[warp] = value;" not in code[match.start() - 60 : match.start()]]
-    if case.configuration.version == "v11":
-        found = [match for match in found if match[0].startswith("__syncthreads" if clustered else ("cluster", "inbox")) is False]
-    return found
+    """The barriers that are compiled into an instance: not that of a reduction that no later version calls."""
+    code = code_of(case)
+    return [match for match in BARRIER.finditer(code) if "partial[warp] = value;" not in code[match.start() - 60 : match.start()]]
 
 
 def barriers() -> list[Any]:
@@ -383,7 +375,7 @@ def problems_of_h200(dtype: str) -> list[Problem]:
 @settings(max_examples=30, deadline=None)
 def test_every_packed_problem_has_a_version_that_reads_it_once(rows: int, cols: int, dtype: str, in_place: bool) -> None:
     problem = Problem("softmax", rows, cols, dtype, in_place=in_place)
-    once = [SOFTMAX.version(name) for name in ("v6", "v7", "v11", "v10", "v8")]
+    once = [SOFTMAX.version(name) for name in ("v6", "v7", "v10", "v8")]
     assert any(v.applicable(c, problem, H200) for v in once for c in v.configurations())
 
 

@@ -35,7 +35,6 @@ FITTED = {
     "v7": ("items", "edges"),
     "v8": ("items", "edges"),
     "v10": ("edges",),
-    "v11": ("edges",),
 }
 THREADS_PER_ROW = {"v6": ("lanes",), "v7": ("block",), "v8": ("cluster", "block")}  # the product of these, each with `items` packs
 
