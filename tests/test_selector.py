@@ -17,12 +17,15 @@ from autotune.operation import PACKS_A_THREAD
 from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.selector import Model, Regret, train, train_all
+from autotune.selector.blend import Blend
 from autotune.selector.cover import cover
 from autotune.selector.dense import missed, reachable, uncompiled, unmeasured
 from autotune.selector.features import Features, features
 from autotune.selector.matrix import Array, Matrix, default_choices
+from autotune.selector.model import Predictor
 from autotune.selector.neighbours import Neighbours
-from autotune.selector.training import Predictor, choose, cross_validated, first_known, fit
+from autotune.selector.regret import hurt
+from autotune.selector.training import choose, cross_validated, first_known, fit
 from autotune.selector.tree import Tree
 from autotune.sweeping import sweep
 from tests.dispatch_cases import H200, SOFTMAX
@@ -43,7 +46,7 @@ def problems(*sizes: tuple[int, int]) -> tuple[Problem, ...]:
 
 
 def predictors(where: Sequence[Problem], costs: Array) -> list[Predictor]:
-    return [made.fit(tuple(where), costs, H200) for made in (Tree, Neighbours)]
+    return [made.fit(tuple(where), costs, H200) for made in (Tree, Neighbours, Blend)]
 
 
 # Families
@@ -139,7 +142,7 @@ def test_whatever_the_holes_every_member_is_ranked_once_and_a_stored_predictor_r
 def test_a_cover_begins_with_the_default_and_each_member_lowers_the_regret(grid: Matrix) -> None:
     members = cover(grid)
     assert members[0] == 0
-    best = [np.nanmin(grid.costs[:, members[: count + 1]], axis=1).mean() for count in range(len(members))]
+    best = [hurt(np.nanmin(grid.costs[:, members[: count + 1]], axis=1)).mean() for count in range(len(members))]
     assert all(later < earlier for earlier, later in pairwise(best))
     assert Regret.of(np.nanmin(grid.costs[:, members], axis=1)).worst < 1.1
 
@@ -162,12 +165,24 @@ def test_training_is_deterministic_and_beats_the_default_on_sizes_it_did_not_see
     assert model.predictor is not None, why
     assert model.default_regret is not None
     assert model.regret.geomean < model.default_regret.geomean
-    unseen = matrix([(30, 700), (1000, 3000), (9000, 1200), (100, 30000), (2000, 999)], versions=OLD)
+    sizes = [
+        (30, 700),
+        (1000, 3000),
+        (9000, 1200),
+        (100, 30000),
+        (2000, 999),
+        (16, 256),
+        (600, 20000),
+        (5000, 300),
+        (50, 5000),
+        (300, 1500),
+    ]
+    unseen = matrix([*sizes, (8, 60000), (2000, 8192)], versions=OLD)
     columns = {family: column for column, family in enumerate(unseen.families)}
     regrets = []
     for problem, costs in zip(unseen.problems, unseen.costs, strict=True):
         regrets.append(first_known(costs, [columns[f] for _, f in model.ranking(problem, H200) if f in columns]))
-    assert Regret.of(regrets).geomean < 1.1
+    assert Regret.of(regrets).geomean < min(1.1, Regret.of(unseen.costs[:, 0]).geomean)
 
 
 def test_where_nothing_is_better_than_the_default_the_default_it_is(grid: Matrix) -> None:
@@ -177,6 +192,14 @@ def test_where_nothing_is_better_than_the_default_the_default_it_is(grid: Matrix
     assert (model.kind, model.members) == ("default", (None,))
     assert "nothing that was trained beats the analytic default by more than noise" in why
     assert [family for _, family in model.ranking(grid.problems[0], H200)] == [None]
+
+
+def test_many_small_regrets_hurt_less_than_few_large_ones_of_the_same_mean() -> None:
+    where = problems(*((64, 2**k) for k in range(6, 16)))
+    seldom = np.array([[0.5, 0.1, 0.45 if place in (4, 5) else 0.0] for place in range(len(where))])
+    assert seldom[:, 2].mean() < seldom[:, 1].mean()
+    members = predictors(where, seldom[:, :])
+    assert [p.ranking(features(problems((64, 1448))[0], H200))[0][1] for p in members] == [1] * len(members)
 
 
 def test_a_search_that_left_holes_can_be_learnt_from(grid: Matrix) -> None:

@@ -12,9 +12,9 @@ The tiers, in the order in which they are asked. The first candidate that can ru
 """
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,12 @@ MOST_COST = 50.0  # log regret: what a damaged selector may claim beyond that is
 EXPLAINED = 8  # how many tuned sizes an explanation names
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+Judge = Callable[[Configuration, Problem], str]  # why a configuration cannot run a problem, "" when it can
+
+UNNAMED = "it cannot run this"  # the reason where nobody asks for one
+
+
+class Candidate(NamedTuple):
     """A configuration that a tier proposes. `rejected` is why it cannot run the call, "" when it can.
 
     `tuned` is the tuned size that it comes from, and `distance` how far that is: 1 per doubling of rows, 4 per doubling of columns.
@@ -104,12 +108,12 @@ class Selector:
     def choices(self, problem: Problem) -> Iterator[Candidate]:
         """The candidates that can run `problem`, best first, and at their end an AutotuneError that says why there is none left."""
         last = None
-        for candidate in self.candidates(problem):
+        for candidate in self._proposals(problem, self._refused):
             if not candidate.rejected:
                 yield candidate
             last = candidate
         assert last is not None
-        why = last.rejected or "it could not be loaded"
+        why = self._why_not(last.configuration, problem) or "it could not be loaded"
         raise AutotuneError(f"no kernel is left for {problem} on {self.device.name}: {last.configuration} is the last resort, and {why}")
 
     def explain(self, problem: Problem) -> Explanation:
@@ -121,77 +125,97 @@ class Selector:
             if not candidate.rejected:
                 chosen = candidate
                 break
-        near = (self._judged(problem, "nearest", entry, distance) for entry, distance in self._near.around(problem, EXPLAINED))
+        near = (
+            self._judged(problem, self._why_not, "nearest", entry, distance) for entry, distance in self._near.around(problem, EXPLAINED)
+        )
         model = self.knowledge.models.get((self.device.name, problem.dtype))
         return Explanation(problem, self.device, chosen, tuple(seen), tuple(near), model)
 
     def candidates(self, problem: Problem) -> Iterator[Candidate]:
         """Every candidate in the order of the tiers, judged; a configuration that was rejected once is not proposed again."""
         rejected: set[Configuration] = set()
-        for candidate in self._proposals(problem):
+        for candidate in self._proposals(problem, self._why_not):
             if rejected and candidate.configuration in rejected:
                 continue
             if candidate.rejected:
                 rejected.add(candidate.configuration)
             yield candidate
 
-    def _proposals(self, problem: Problem) -> Iterator[Candidate]:
+    def _proposals(self, problem: Problem, judge: Judge) -> Iterator[Candidate]:
         for pin in self.knowledge.pins:
             if pin.covers(problem.dtype, problem.rows, problem.cols):
-                rejected = self._why_not(pin.configuration, problem)
+                rejected = judge(pin.configuration, problem)
                 yield Candidate("pin", pin.configuration, rejected=rejected, note=f"pinned by {pin.author}: {pin.why}")
-        exact = self._exact.get((problem.dtype, problem.rows, problem.cols), [])
-        for entry in sorted(exact, key=lambda e: (_unlike_layout(e, problem), e.time_us)):
-            yield Candidate("exact", entry.configuration, entry, 0.0, self._why_not(entry.configuration, problem), expected_regret=0.0)
-        yield from self._learnt(problem, "selector", self.device)
+        exact = self._exact.get((problem.dtype, problem.rows, problem.cols))
+        for entry in sorted(exact, key=lambda e: (_unlike_layout(e, problem), e.time_us)) if exact else ():
+            yield Candidate("exact", entry.configuration, entry, 0.0, judge(entry.configuration, problem), expected_regret=0.0)
+        yield from self._learnt(problem, judge, "selector", self.device)
         for entry, distance in self._near.around(problem):
-            yield self._judged(problem, "nearest", entry, distance)
+            yield self._judged(problem, judge, "nearest", entry, distance)
         if self._relative is not None:
-            yield from self._learnt(problem, "similar device", self._relative)
+            yield from self._learnt(problem, judge, "similar device", self._relative)
             for entry, distance in self._similar.around(problem):
-                yield self._judged(problem, "similar device", entry, distance)
+                yield self._judged(problem, judge, "similar device", entry, distance)
         if not self.device.is_emulator:  # where nothing is fast, the simplest kernel is the best one
-            yield from self._defaults(problem, "analytic default")
+            yield from self._defaults(problem, judge, "analytic default")
         safe = self.operation.safe
-        yield Candidate("safe", safe, rejected=self._why_not(safe, problem))
+        yield Candidate("safe", safe, rejected=judge(safe, problem))
 
-    def _learnt(self, problem: Problem, tier: str, whose: Device) -> Iterator[Candidate]:
+    def _learnt(self, problem: Problem, judge: Judge, tier: str, whose: Device) -> Iterator[Candidate]:
         model = self.knowledge.models.get((whose.name, problem.dtype))
         if model is None or problem.empty:
             return
         for cost, family in model.ranking(problem, self.device):
             expected = max(0.0, math.expm1(min(cost, MOST_COST)))
             if family is None:
-                yield from self._defaults(problem, tier, model.versions, "the analytic default", expected)
+                yield from self._defaults(problem, judge, tier, model.versions, "the analytic default", expected)
                 continue
             fitted = self.operation.fitted(family, problem)
-            rejected = f"no instance of it holds a row of {problem.cols}" if fitted is None else self._why_not(fitted, problem)
-            yield Candidate(tier, fitted or family, rejected=rejected, expected_regret=expected)
+            rejected = f"no instance of it holds a row of {problem.cols}" if fitted is None else judge(fitted, problem)
+            yield Candidate(tier, fitted or family, None, 0.0, rejected, "", expected)
 
     def _defaults(
-        self, problem: Problem, tier: str, versions: Container[str] | None = None, note: str = "", expected: float | None = None
+        self,
+        problem: Problem,
+        judge: Judge,
+        tier: str,
+        versions: Container[str] | None = None,
+        note: str = "",
+        expected: float | None = None,
     ) -> Iterator[Candidate]:
         for configuration in self.operation.defaults(problem, self.device, versions):
-            yield Candidate(tier, configuration, rejected=self._why_not(configuration, problem), note=note, expected_regret=expected)
+            yield Candidate(tier, configuration, None, 0.0, judge(configuration, problem), note, expected)
 
-    def _judged(self, problem: Problem, tier: str, entry: Tuned, distance: float) -> Candidate:
+    def _judged(self, problem: Problem, judge: Judge, tier: str, entry: Tuned, distance: float) -> Candidate:
         """What was best at another size, as the member of its family that is made for this one."""
         configuration = self.operation.fitted(entry.configuration, problem) or entry.configuration
-        return Candidate(tier, configuration, entry, distance, self._why_not(configuration, problem))
+        return Candidate(tier, configuration, entry, distance, judge(configuration, problem))
+
+    def _refused(self, configuration: Configuration, problem: Problem) -> str:
+        """What `_why_not` says, without its reason: what costs least is asked first, for a call waits."""
+        knowledge = self.knowledge
+        if knowledge.instances is not None and (configuration, problem.dtype) not in knowledge.instances:
+            return UNNAMED
+        if knowledge.blocked and self._block(configuration, problem):
+            return UNNAMED
+        return "" if self.operation.applicable(configuration, problem, self.device) else UNNAMED
 
     def _why_not(self, configuration: Configuration, problem: Problem) -> str:
         verdict = self.operation.applicable(configuration, problem, self.device)
         if not verdict:
             return verdict.why
         knowledge = self.knowledge
-        if knowledge.blocked:
-            for size in ((None, None), (problem.rows, problem.cols)):
-                reason = knowledge.blocked.get((configuration, problem.dtype, *size))
-                if reason is not None:
-                    return f"it is blocked: {reason}"
+        if knowledge.blocked and (reason := self._block(configuration, problem)):
+            return f"it is blocked: {reason}"
         if knowledge.instances is not None and (configuration, problem.dtype) not in knowledge.instances:
             return f"no compiled instance of it for {self.device.arch} is stored"
         return ""
+
+    def _block(self, configuration: Configuration, problem: Problem) -> str:
+        """Why `configuration` is blocked, for every size or for this one; "" when it is not."""
+        sizes = ((None, None), (problem.rows, problem.cols))
+        reasons = (self.knowledge.blocked.get((configuration, problem.dtype, *size)) for size in sizes)
+        return next((reason or "no reason is given" for reason in reasons if reason is not None), "")
 
 
 def likeness(device: Device, other: Device) -> float | None:

@@ -1,4 +1,4 @@
-"""The few kernels that suffice: chosen one by one, each the one that lowers the mean regret over the tuned sizes most."""
+"""The few kernels that suffice: chosen one by one, each the one that lowers most how much the regrets at the tuned sizes hurt."""
 
 from math import log2
 
@@ -6,10 +6,11 @@ import numpy as np
 
 from autotune.problem import Problem
 from autotune.selector.matrix import Array, Matrix
+from autotune.selector.regret import hurt
 
-MOST_MEMBERS = 8
-LEAST_GAIN = 0.0005  # of mean log regret, that another member must bring; less is noise
-UNKNOWN = 1.0  # log regret of the default where it was not measured: never worth relying on
+MOST_MEMBERS = 24
+LEAST_GAIN = 0.0001  # of the mean of what regrets hurt, that another member must spare; less is noise
+UNKNOWN = 1.0  # what counts for a member where it was not measured: never worth relying on
 
 
 def cover(matrix: Matrix, most: int = MOST_MEMBERS) -> list[int]:
@@ -17,7 +18,7 @@ def cover(matrix: Matrix, most: int = MOST_MEMBERS) -> list[int]:
 
     Sizes of each alignment and band of row lengths keep a member of their own, should none of the chosen ones run any of them.
     """
-    costs = matrix.costs
+    costs = hurt(matrix.costs)
     members = [0]
     best = np.where(np.isnan(costs[:, 0]), UNKNOWN, costs[:, 0])
     while len(members) < most:

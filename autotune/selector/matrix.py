@@ -21,6 +21,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Times = Mapping[Problem, Mapping[Configuration, float]]
 Family = Configuration | None  # None is the operation's analytic default, whatever it proposes
 
+WORTH = 1.05  # over the best time of a size: what is never that near has no relatives worth trying
 UNKNOWN = 0.25  # log regret to expect at least of what was not measured: a search leaves out what it has reason not to try
 
 
@@ -39,22 +40,27 @@ class Matrix:
 
     @classmethod
     def of(cls, operation: Operation, device: Device, times: Times, templates: Mapping[str, str] | None = None) -> Self:
-        """From the times of configurations; sizes for which there is none are left out."""
+        """From the times of configurations; sizes for which there is none are left out.
+
+        What was measured is applicable, so it is the member of its family that is made for the size.
+        """
         problems = tuple(sorted((p for p in times if times[p]), key=lambda p: (p.cols, p.rows, str(p), repr(p))))
         existing = dict.fromkeys(map(operation.family, operation.configurations()))
-        measured = {family for p in problems for family in map(operation.family, times[p])}
+        by_family = [{operation.family(c): time_us for c, time_us in times[p].items()} for p in problems]
+        measured = {family for here in by_family for family in here}
         found = [family for family in existing if family in measured]
-        relatives = dict.fromkeys(relative for family in found for relative in operation.relatives(family))
-        families: tuple[Family, ...] = (None, *found, *relatives)
+        good = {family for here in by_family for family, time_us in here.items() if time_us <= WORTH * min(here.values())}
+        relatives = tuple(dict.fromkeys(relative for family in found if family in good for relative in operation.relatives(family)))
         versions = {family.version for family in found}
-        matrix = np.full((len(problems), len(families)), np.nan)
-        for row, problem in enumerate(problems):
+        matrix = np.full((len(problems), 1 + len(found) + len(relatives)), np.nan)
+        for row, (problem, here) in enumerate(zip(problems, by_family, strict=True)):
             default = next(default_choices(operation, device, problem, versions), None)
-            members = [default, *(operation.fitted(family, problem) for family in (*found, *relatives))]
-            matrix[row] = [times[problem].get(member, np.nan) if member else np.nan for member in members]
+            members = [default, *(operation.fitted(family, problem) for family in relatives)]
+            first, *others = [times[problem].get(member, np.nan) if member else np.nan for member in members]
+            matrix[row] = [first, *(here.get(family, np.nan) for family in found), *others]
+        families: tuple[Family, ...] = (None, *found, *relatives)
         kept = [0, *_distinct(matrix)]
-        families, matrix = tuple(families[column] for column in kept), matrix[:, kept]
-        return cls(problems, families, matrix, templates or {})
+        return cls(problems, tuple(families[column] for column in kept), matrix[:, kept], templates or {})
 
     @property
     def costs(self) -> Array:
@@ -102,15 +108,27 @@ def read(database: "Database", operation: Operation, device: Device, timing: Tim
         "AND protocol_rule = ? AND outcome IN ('ok', 'pruned') AND time_us > 0 ORDER BY evidence DESC, trial",
         (operation.name, dtype, device.name, timing.name, timing.rule),
     )
+    configurations: dict[tuple[str, str], Configuration | None] = {}
+    problems: dict[tuple[object, ...], dict[Configuration, float]] = {}
     times: dict[Problem, dict[Configuration, float]] = {}
     for row in rows:
-        known = operation.versions.get(row["version"])
-        if known is None or not (stale or row["template_sha"] == templates.get(row["version"])):
+        named = (row["version"], row["parameters"])
+        if named not in configurations:
+            configurations[named] = _declared(operation, *named)
+        configuration = configurations[named]
+        if configuration is None or not (stale or row["template_sha"] == templates.get(row["version"])):
             continue
-        configuration = Configuration.from_json(row["version"], row["parameters"])
-        if tuple(name for name, _ in configuration.parameters) == tuple(known.parameters):
-            times.setdefault(problem_of(row), {})[configuration] = row["time_us"]
+        size = tuple(row.values())[1:9]
+        if size not in problems:
+            problems[size] = times.setdefault(problem_of(row), {})
+        problems[size][configuration] = row["time_us"]
     return Matrix.of(operation, device, times, templates)
+
+
+def _declared(operation: Operation, version: str, parameters: str) -> Configuration | None:
+    """The configuration that a row names, if its version declares those parameters."""
+    configuration, known = Configuration.from_json(version, parameters), operation.versions.get(version)
+    return configuration if known and tuple(name for name, _ in configuration.parameters) == tuple(known.parameters) else None
 
 
 def pessimistic(costs: Array) -> Array:

@@ -11,6 +11,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.operation import PACKS_A_THREAD, Operation
 from autotune.problem import Problem
+from autotune.selector.blend import Blend
 from autotune.selector.features import features
 from autotune.selector.matrix import Family
 from autotune.selector.neighbours import Neighbours
@@ -18,7 +19,8 @@ from autotune.selector.regret import Regret
 from autotune.selector.tree import Tree
 
 FORMAT = 1  # of the stored body, and of what is trained: raised when either changes
-PREDICTORS: dict[str, type[Tree] | type[Neighbours]] = {"tree": Tree, "neighbours": Neighbours}
+Predictor = Tree | Neighbours | Blend
+PREDICTORS: dict[str, type[Tree] | type[Neighbours] | type[Blend]] = {made.kind: made for made in (Tree, Neighbours, Blend)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +34,7 @@ class Model:
     """
 
     members: tuple[Family, ...]
-    predictor: Tree | Neighbours | None
+    predictor: Predictor | None
     regret: Regret
     default_regret: Regret | None
     sizes: int

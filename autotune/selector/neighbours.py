@@ -1,7 +1,6 @@
 """Slowdowns interpolated between the tuned sizes in log space, the nearer the size the more it counts."""
 
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,36 +9,44 @@ from autotune.device import Device
 from autotune.problem import Problem
 from autotune.selector.features import Features, features, point
 from autotune.selector.matrix import Array, pessimistic
-from autotune.selector.tree import Ranking
+from autotune.selector.regret import Ranking, hurt, ranked
 
 NEAREST = 0.25  # added to squared distances: a size next to a tuned one is not ruled by its noise alone
 DOUBT = 8.0  # the distance at which what was measured counts as much as the pessimistic guess for a member
 
-COLS_WEIGHTS = (1.0, 2.0, 4.0, 8.0)
-ALIGNMENT_WEIGHTS = (1.0, 4.0)
-TALL_WEIGHTS = (0.25, 1.0)
-POWERS = (1.0, 2.0, 4.0)
+# What is tried of a metric, one parameter after the other while the rest stands, so many times over.
+TRIED: dict[str, tuple[float, ...]] = {
+    "cols_weight": (1.0, 2.0, 3.0, 4.0, 6.0, 8.0),
+    "power": (1, 2, 4, 8),
+    "alignment_weight": (1.0, 4.0, 16.0),
+    "tall_weight": (0.25, 0.5, 1.0),
+}
+ROUNDS = 2
 MARGINS = (0.0, 0.01, 0.03)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """How far sizes are from each other (`features.point`), and by which power of that they count less.
+    """How far sizes are from each other (`features.point`), and by which power of that, a power of two, they count less.
 
-    Another member is chosen over the analytic default only if it is expected to be faster by `margin`.
+    Another member is chosen over the analytic default only if it is expected to be better by `margin`.
     """
 
-    cols_weight: float
-    alignment_weight: float
-    tall_weight: float
-    power: float
+    cols_weight: float = 4.0
+    alignment_weight: float = 4.0
+    tall_weight: float = 0.5
+    power: int = 2
     margin: float = 0.0
 
     def points(self, seen: list[Features]) -> Array:
         return np.array([point(one, self.cols_weight, self.alignment_weight, self.tall_weight) for one in seen])
 
     def weights(self, squared_distances: Array) -> Array:
-        return np.asarray((squared_distances + NEAREST) ** -self.power)
+        """Of squared distances to which `NEAREST` was added."""
+        weights = 1.0 / squared_distances
+        for _ in range(self.power.bit_length() - 1):  # several times as fast as `**`
+            weights = weights * weights
+        return weights
 
     @property
     def doubt(self) -> float:
@@ -47,14 +54,12 @@ class Metric:
         return float((DOUBT**2 + NEAREST) ** -self.power)
 
 
-METRICS = tuple(Metric(*chosen) for chosen in product(COLS_WEIGHTS, ALIGNMENT_WEIGHTS, TALL_WEIGHTS, POWERS))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
     """Tuned sizes as points, the log regret of each member there (0 where unknown), and whether it is known (1 or 0).
 
-    `sums` is both side by side, so that one product weighs them all, and `squares` what the squared distance |p - q|^2 takes of p.
+    `sums` is how much each regret hurts and whether it is known, side by side, so that one product weighs them all; `doubts` is what the
+    guess adds to that product; `squares` is what the squared distance |p - q|^2 takes of p.
     """
 
     metric: Metric
@@ -63,43 +68,43 @@ class Neighbours:
     known: Array
     guess: Array
     sums: Array = field(init=False)
+    doubts: Array = field(init=False)
     squares: Array = field(init=False)
 
     kind = "neighbours"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sums", np.hstack([self.costs, self.known]))
-        object.__setattr__(self, "squares", np.column_stack([-2 * self.points, (self.points**2).sum(axis=1)]))
+        doubt = self.metric.doubt
+        object.__setattr__(self, "sums", np.hstack([hurt(self.costs), self.known]))
+        object.__setattr__(self, "doubts", np.concatenate([doubt * hurt(self.guess), np.full(len(self.guess), doubt)]))
+        object.__setattr__(self, "squares", np.column_stack([-2 * self.points, (self.points**2).sum(axis=1) + NEAREST]))
 
     @classmethod
     def fit(cls, problems: tuple[Problem, ...], costs: Array, device: Device) -> "Neighbours":
         """From the log regret of each size (row) with each member (column), NaN where unknown.
 
-        The metric is the one whose choices for each size, made from the other sizes, have the lowest summed regret.
+        The metric is the one whose choices for each size, made from the other sizes, hurt least. Numbers are rounded as they are stored.
         """
         seen = [features(problem, device) for problem in problems]
-        known = np.isfinite(costs).astype(np.float64)
-        filled = np.where(known > 0, costs, 0.0)
-        guess = pessimistic(costs)
-        tried = ((metric, _expected_without(metric, seen, filled, known, guess)) for metric in METRICS)
-        regrets = {
-            replace(metric, margin=margin): _regret(np.where(known > 0, expected, np.inf), costs, margin)
-            for metric, expected in tried
-            for margin in MARGINS
-        }
-        metric = min(regrets, key=regrets.__getitem__)
-        return cls(metric, metric.points(seen), filled, known, guess)
+        known = np.isfinite(costs)
+        filled, guess = np.where(known, costs, 0.0).round(4), pessimistic(costs).round(4)
+        first = cls(Metric(), Metric().points(seen), filled, known.astype(np.float64), guess)
+        metric = _best_metric(first, seen)
+        return cls(metric, metric.points(seen).round(6), filled, first.known, guess)
 
     def ranking(self, seen: Features) -> Ranking:
-        """All members, the one with the lowest expected regret first."""
-        metric = self.metric
+        """All members, the one that is expected to hurt least first."""
+        return ranked(self.expected(seen))
+
+    def expected(self, seen: Features) -> Array:
+        """How much each member is expected to hurt."""
+        metric, count = self.metric, len(self.guess)
         rows, cols, alignment = point(seen, metric.cols_weight, metric.alignment_weight, metric.tall_weight)
-        squares = self.squares @ (rows, cols, alignment, 1.0) + (rows * rows + cols * cols + alignment * alignment)
-        sums, doubt, count = (metric.weights(squares) @ self.sums).tolist(), metric.doubt, len(self.guess)
-        guesses = self.guess.tolist()
-        expected = [(sums[i] + doubt * guesses[i]) / (sums[count + i] + doubt) for i in range(count)]
-        order = sorted(range(len(expected)), key=[expected[0] - metric.margin, *expected[1:]].__getitem__)
-        return tuple((expected[member], member) for member in order)
+        squares = self.squares @ np.array((rows, cols, alignment, 1.0)) + (rows * rows + cols * cols + alignment * alignment)
+        sums = metric.weights(squares) @ self.sums + self.doubts
+        expected: Array = sums[:count] / sums[count:]
+        expected[0] -= metric.margin
+        return expected
 
     def to_json(self) -> Any:
         metric = self.metric
@@ -119,23 +124,42 @@ class Neighbours:
             raise ValueError("the shapes of points, costs and guess do not agree")
         if not np.isfinite(points).all() or not np.isfinite(guess).all():
             raise ValueError("a point or a guess is no number")
+        cols, alignment, tall, power, margin = map(float, body["metric"])
+        if power not in TRIED["power"]:
+            raise ValueError(f"power {power} is none of {TRIED['power']}")
         known = np.isfinite(costs)
-        return cls(Metric(*map(float, body["metric"])), points, np.where(known, costs, 0.0), known.astype(np.float64), guess)
+        metric = Metric(cols, alignment, tall, int(power), margin)
+        return cls(metric, points, np.where(known, costs, 0.0), known.astype(np.float64), guess)
 
     def _rows(self) -> list[tuple[list[float], list[float]]]:
         return list(zip(self.costs.tolist(), self.known.tolist(), strict=True))
 
 
-def _expected_without(metric: Metric, seen: list[Features], filled: Array, known: Array, guess: Array) -> Array:
-    """The log regret that is expected of each member at each size by what was measured at the other ones."""
-    points = metric.points(seen)
+def _best_metric(first: Neighbours, seen: list[Features]) -> Metric:
+    tried: dict[Metric, tuple[float, float]] = {}
+    best = first.metric
+    for name, values in list(TRIED.items()) * ROUNDS:
+        metrics = [replace(best, **{name: value}) for value in values]  # type: ignore[arg-type]
+        for metric in metrics:
+            if metric not in tried:
+                tried[metric] = _best_margin(metric, first, seen)
+        best = min(metrics, key=lambda metric: tried[metric][0])
+    return replace(best, margin=tried[best][1])
+
+
+def _best_margin(metric: Metric, first: Neighbours, seen: list[Features]) -> tuple[float, float]:
+    """How much the choices for each size by what was measured at the others hurt in sum, and the margin with which it is that."""
+    points, count = metric.points(seen), len(first.guess)
     lengths = (points**2).sum(axis=1)
-    weights = metric.weights(np.maximum(lengths[:, None] + lengths[None, :] - 2 * points @ points.T, 0.0))
+    weights = metric.weights(np.maximum(lengths[:, None] + lengths[None, :] - 2 * points @ points.T, 0.0) + NEAREST)
     np.fill_diagonal(weights, 0.0)
-    return np.asarray((weights @ filled + metric.doubt * guess) / (weights @ known + metric.doubt))
-
-
-def _regret(expected: Array, costs: Array, margin: float) -> float:
-    """The summed regret of what is chosen by `expected`."""
-    chosen = np.column_stack([expected[:, :1] - margin, expected[:, 1:]]).argmin(axis=1)
-    return float(np.nansum(costs[np.arange(len(costs)), chosen]))
+    sums = weights @ first.sums
+    sums[:, :count] += metric.doubt * hurt(first.guess)
+    expected = np.where(first.known > 0, sums[:, :count] / (sums[:, count:] + metric.doubt), np.inf)
+    hurting, rows = np.where(first.known > 0, first.sums[:, :count], 0.0), np.arange(len(seen))
+    found = []
+    for margin in MARGINS:
+        expected[:, 0] -= margin
+        found.append((float(hurting[rows, expected.argmin(axis=1)].sum()), margin))
+        expected[:, 0] += margin
+    return min(found)

@@ -10,12 +10,13 @@ from autotune import catalogue
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.operation import Operation
+from autotune.selector.blend import Blend
 from autotune.selector.cover import MOST_MEMBERS, cover
 from autotune.selector.features import features
 from autotune.selector.matrix import Array, Matrix, read
-from autotune.selector.model import FORMAT, Model
+from autotune.selector.model import FORMAT, Model, Predictor
 from autotune.selector.neighbours import Neighbours
-from autotune.selector.regret import Regret
+from autotune.selector.regret import Regret, hurt
 from autotune.selector.tree import Tree
 from autotune.trial import TimingProtocol
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from autotune.database import Database
 
 LEAST_SIZES = 8
-MOST_FOLDS = 20
+MEMBERS = (8, MOST_MEMBERS)  # of a cover, at most: where tuned sizes are far apart, fewer are chosen among more safely
+MOST_FOLDS = 10
+REVISION = 2  # of the way to train: what was trained in another one is trained again
 NOISE = 0.003  # of mean log regret: repeated measurements of one kernel agree no better
-
-Predictor = Tree | Neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,6 @@ def train(
     timing: TimingProtocol,
     dtype: str,
     *,
-    most_members: int = MOST_MEMBERS,
     stale: bool = False,
 ) -> Trained | None:
     """Train on all that `database` knows, and store the result as the active selector; None with fewer than `LEAST_SIZES` tuned sizes.
@@ -60,7 +60,7 @@ def train(
     matrix = read(database, operation, device, timing, dtype, stale=stale)
     if len(matrix.problems) < LEAST_SIZES:
         return None
-    sha = f"{FORMAT}-{most_members}-{matrix.sha()}"
+    sha = f"{FORMAT}-{REVISION}-{matrix.sha()}"
     rows = database.select(
         "SELECT body, train_sha FROM active_selectors WHERE operation = ? AND dtype = ? AND device = ?",
         (operation.name, dtype, device.name),
@@ -68,7 +68,7 @@ def train(
     if rows and rows[0]["train_sha"] == sha:
         model = Model.from_json(rows[0]["body"], operation)
         return Trained(operation.name, dtype, device, timing, model, "nothing was measured since it was trained", False)
-    model, why = choose(matrix, operation, device, most_members)
+    model, why = choose(matrix, operation, device)
     regret = (model.regret.geomean, model.regret.p95, model.regret.worst)
     database.store_selector(device, operation.name, dtype, model.kind, model.to_json(), sha, regret)
     return Trained(operation.name, dtype, device, timing, model, why, True)
@@ -89,25 +89,27 @@ def train_all(database: "Database", operations: Mapping[str, Operation] | None =
     return trained
 
 
-def choose(matrix: Matrix, operation: Operation, device: Device, most_members: int = MOST_MEMBERS) -> tuple[Model, str]:
+def choose(matrix: Matrix, operation: Operation, device: Device) -> tuple[Model, str]:
     """The model for `matrix`, with its cross-validated regret, and why it is that one."""
-    left_out = cross_validated(matrix, device, most_members)
+    tried = {(most, kind): costs for most in MEMBERS for kind, costs in cross_validated(matrix, device, most).items()}
+    # Where nothing tells them apart, two predictors err less than one, and more members leave fewer sizes without a kernel made for them.
+    hurting = {one: round(float(hurt(tried[one]).mean()) - NOISE * ((one[1] == Blend.kind) + (one[0] > MEMBERS[0])), 6) for one in tried}
+    most, kind = min(hurting, key=hurting.__getitem__)
+    left_out = tried[most, kind]
     default = matrix.costs[:, 0]
-    means = {kind: float(costs.mean()) for kind, costs in left_out.items()}
-    kind = min(means, key=lambda kind: (round(means[kind], 6), kind == "neighbours"))  # of two as good, the simpler one
     comparable = np.isfinite(default)
     default_regret = Regret.of(default[comparable]) if comparable.any() else None
-    gain = float((default - left_out[kind])[comparable].mean()) if comparable.sum() >= LEAST_SIZES else None
+    gain = float((default - left_out)[comparable].mean()) if comparable.sum() >= LEAST_SIZES else None
     templates = {f.version: matrix.templates.get(f.version, "") for f in matrix.families if f}
     if gain is not None and gain <= NOISE:
         assert default_regret is not None
         why = f"nothing that was trained beats the analytic default by more than noise ({100 * np.expm1(gain):+.1f} %)"
         return Model((None,), None, default_regret, default_regret, len(matrix.problems), templates), why
-    members, predictors = fit(matrix, device, most_members)
+    members, predictors = fit(matrix, device, most)
     families = tuple(matrix.families[column] for column in members)
-    model = Model(families, predictors[kind], Regret.of(left_out[kind]), default_regret, len(matrix.problems), templates)
+    model = Model(families, predictors[kind], Regret.of(left_out), default_regret, len(matrix.problems), templates)
     against = "the analytic default was measured at too few sizes to compare" if gain is None else f"{100 * np.expm1(gain):.1f} % faster"
-    others = ", ".join(f"{other} {np.exp(mean):.3f}" for other, mean in means.items())
+    others = ", ".join(f"{other} of {count} {np.exp(costs.mean()):.3f}" for (count, other), costs in tried.items())
     return model, f"mean regret on sizes left out: {others}; {against}" + (" than the analytic default" if gain is not None else "")
 
 
@@ -115,7 +117,8 @@ def fit(matrix: Matrix, device: Device, most_members: int = MOST_MEMBERS) -> tup
     """The members (columns of `matrix`) and each predictor over them."""
     members = cover(matrix, most_members)
     costs = matrix.costs[:, members]
-    return members, {made.kind: made.fit(matrix.problems, costs, device) for made in (Tree, Neighbours)}
+    tree, neighbours = Tree.fit(matrix.problems, costs, device), Neighbours.fit(matrix.problems, costs, device)
+    return members, {made.kind: made for made in (tree, neighbours, Blend(tree, neighbours))}
 
 
 def cross_validated(matrix: Matrix, device: Device, most_members: int = MOST_MEMBERS) -> dict[str, Array]:

@@ -10,12 +10,12 @@ from autotune.device import Device
 from autotune.problem import Problem
 from autotune.selector.features import NAMES, Features, features
 from autotune.selector.matrix import Array, pessimistic
+from autotune.selector.regret import Ranking, cost_of, hurt
 
-MOST_DEPTH = 6
+MOST_DEPTH = 8
 LEAST_SIZES = 2  # of a leaf: one size alone is as likely an oddity as a rule
-LEAST_GAIN = 0.01  # of summed log regret, that a split must bring
+LEAST_GAIN = 0.01  # of what all regrets together hurt, that a split must spare
 
-Ranking = tuple[tuple[float, int], ...]  # (expected log regret, member), best first
 Node = tuple[Any, ...]  # (feature, threshold, below, above), or (None, ranking)
 
 
@@ -31,7 +31,7 @@ class Tree:
     def fit(cls, problems: tuple[Problem, ...], costs: Array, device: Device) -> "Tree":
         """From the log regret of each size (row) with each member (column), NaN where unknown."""
         seen = np.array([features(problem, device) for problem in problems])
-        known = _filled(costs)
+        known = hurt(_filled(costs))
         overall = known.mean(axis=0)
         return cls(_grow(seen, known, np.isnan(costs), overall, MOST_DEPTH))
 
@@ -64,7 +64,7 @@ def _grow(seen: Array, costs: Array, holes: Any, overall: Array, depth: int) -> 
     if split is None:
         order = np.lexsort((overall, np.where(holes.all(axis=0), np.inf, costs.mean(axis=0))))
         mean = costs.mean(axis=0)
-        return None, tuple((float(mean[member]), int(member)) for member in order)
+        return None, tuple((float(cost), int(member)) for cost, member in zip(cost_of(mean)[order].round(4), order, strict=True))
     feature, threshold = split
     below = seen[:, feature] < threshold
     left, right = (_grow(seen[side], costs[side], holes[side], overall, depth - 1) for side in (below, ~below))
