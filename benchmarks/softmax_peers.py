@@ -33,7 +33,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 from autotune.backends.clocks import Clocks
 from autotune.backends.cuda_pairs import FLUSH_OF_L2
 from autotune.dispatch import Dispatcher
-from autotune.dispatch.cuda_launcher import CudaFunction, CudaLauncher
+from autotune.dispatch.cuda_launcher import CudaLauncher
 from autotune.errors import UsageError
 from autotune.problem import Problem
 from autotune.statistics import median, spread
@@ -42,7 +42,7 @@ from benchmarks import softmax_floor
 from benchmarks.softmax_cells import SIZES, Cell, Record, cells_of
 from benchmarks.softmax_report import summary, table
 from benchmarks.softmax_rivals import COMPILED, Rival, installed, prepare_rivals
-from benchmarks.softmax_timing import Buffers, Call, Timed, in_turn
+from benchmarks.softmax_timing import Buffers, Call, Timed, in_turn, instance_call
 
 SAMPLES_TO_CHOOSE = 3
 WARM_UP_S = 0.1
@@ -79,13 +79,7 @@ class Field:
         instance = self.floors[chosen.configuration, problem.dtype]
         if isinstance(instance, Failure):
             raise instance
-        cuda, definition = self.launcher.cuda, softmax_floor.SOFTMAX.version(chosen.configuration.version)
-        library = cuda.call("cuLibraryLoadData", instance.binary, [], [], 0, [], [], 0)
-        kernel = cuda.call("cuLibraryGetKernel", library, instance.symbol.encode())
-        cuda.call("cuKernelGetFunction", kernel)  # loads it now, not in the midst of a capture
-        function = CudaFunction(self.launcher, kernel, definition.bounds(chosen.configuration))
-        launch = function.bind(problem, definition.launch(chosen.configuration, problem, self.device))
-        return lambda x, y: launch(y.data_ptr(), x.data_ptr(), torch.cuda.current_stream().cuda_stream)
+        return instance_call(self.launcher, softmax_floor.SOFTMAX.version(chosen.configuration.version), instance, problem)
 
     def contestants(self, problem: Problem) -> dict[str, Callable[[], dict[str, Call]]]:
         """By name, what makes each one's ways to run `problem`."""

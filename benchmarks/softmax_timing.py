@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping
 import torch
 
 from autotune.backends.cuda_pairs import needs_flush, pair_count
+from autotune.definition import Version
+from autotune.dispatch.cuda_launcher import CudaFunction, CudaLauncher
 from autotune.problem import Problem
+from autotune.trial import Instance
 
 Call = Callable[[torch.Tensor, torch.Tensor], object]  # (input, output) -> the output where the contestant makes its own
 
@@ -75,3 +78,13 @@ def in_turn(timed: Mapping[str, Timed], rounds: int, seed: int, after_round: Cal
             samples[name].append(timed[name].sample())
         after_round()
     return samples
+
+
+def instance_call(launcher: CudaLauncher, version: Version, instance: Instance, problem: Problem) -> Call:
+    """An instance on `problem`, loaded and launched as the dispatcher does it, on torch's current stream."""
+    library = launcher.cuda.call("cuLibraryLoadData", instance.binary, [], [], 0, [], [], 0)
+    kernel = launcher.cuda.call("cuLibraryGetKernel", library, instance.symbol.encode())
+    launcher.cuda.call("cuKernelGetFunction", kernel)  # loads it now, not in the midst of a capture
+    function = CudaFunction(launcher, kernel, version.bounds(instance.configuration))
+    launch = function.bind(problem, version.launch(instance.configuration, problem, launcher.device))
+    return lambda x, y: launch(y.data_ptr(), x.data_ptr(), torch.cuda.current_stream().cuda_stream)

@@ -1,7 +1,7 @@
 // Stands in for templates/softmax/held.cuh in a floor: what was loaded is exchanged about as always, and stored as it is.
 //
 // The exchange waits for all loads because its maximum depends on every word, by one instruction for two of them; the stores wait for the
-// exchange because its outcome decides whether there are any, by one comparison a thread.
+// exchange because its outcome decides whether there are any, by two comparisons a thread.
 
 #include "stream.cuh"
 
@@ -11,6 +11,7 @@ template <class Element, int vector, int items, Hold hold, Edges edges>
 struct Held {
     using Packed = Words<Element, vector>;
     using PartExp = PartExponential<sizeof(Element)>;
+    static constexpr unsigned impossible = 0x7f812345u;
     Packed pack[items];
     float exponential[items * vector];  // the first one stands for all
 
@@ -25,14 +26,15 @@ struct Held {
         return largest_value<Element>(any);
     }
 
-    // 1, unless the maximum has bits that no maximum has; the compiler does not know that.
+    // 1, unless the first word and the maximum have bits that they never have together, which the compiler does not know. That both decide
+    // keeps the sum of all lanes: it would not be taken of what is the same in all of them.
     __device__ __forceinline__ float sum(const PartExp& exponential_of) {
-        exponential[0] = __float_as_uint(exponential_of.maximum) == 0xff812345u ? 0.0f : 1.0f;
+        exponential[0] = (pack[0].word[0] ^ __float_as_uint(exponential_of.maximum)) == impossible ? 0.0f : 1.0f;
         return exponential[0];
     }
 
     __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, float, Partial all) const {
-        if (all.sum > 0.0f) store_all(row, first, stride);
+        if (all.sum > 0.0f && __float_as_uint(all.maximum) != impossible) store_all(row, first, stride);
     }
     template <class ValueOf>
     __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, ValueOf value_of) const {
