@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.configuration import Configuration, Value
-from autotune.definition import Version
+from autotune.declared import checked
+from autotune.definition import Bounds, Launch, Verdict, Version
 from autotune.errors import UsageError
 from autotune.operation import Operation
 
@@ -67,14 +68,14 @@ def _load(folder: Path) -> Operation:
         folder=folder,
         versions={v.name: v for v in versions},
         tolerances=declared["TOLERANCES"],
-        reference=declared["reference"],
-        bytes_moved=declared["bytes_moved"],
+        reference=checked(path, declared["reference"]),
+        bytes_moved=checked(path, declared["bytes_moved"], int),
         reference_template=_template(folder, reference) if reference else None,
         safe=Configuration.of(version, **parameters),
         fitted_parameters=declared.get("FITTED", {}),
         shared_among=declared.get("SHARED_AMONG", {}),
-        fit=declared.get("fit"),
-        default=declared.get("default"),
+        fit=checked(path, declared["fit"]) if "fit" in declared else None,
+        default=checked(path, declared["default"]) if "default" in declared else None,
     )
 
 
@@ -89,9 +90,9 @@ def _load_version(folder: Path, path: Path) -> Version:
         dtypes=tuple(declared["DTYPES"]),
         in_place=declared["IN_PLACE"],
         least_compute_capability=declared.get("LEAST_COMPUTE_CAPABILITY", (7, 5)),
-        bounds=declared["bounds"],
-        own_applicable=declared["applicable"],
-        launch=declared["launch"],
+        bounds=checked(path, declared["bounds"], Bounds),
+        own_applicable=checked(path, declared["applicable"], Verdict),
+        launch=checked(path, declared["launch"], Launch),
     )
 
 

@@ -15,8 +15,9 @@ from autotune.watch import Watcher
 ROOM_WAIT_S = 60.0  # long enough for another job's temporary files to go; a disk that stays full ends the sweep, with all that is stored
 ASK_AGAIN_S = 0.5
 
-# What these say is about a size: a larger one takes longer and needs more. What the others say is about the kernel.
-OF_ONE_PROBLEM = (Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY)
+# Want of memory says something about a size. All else says something about the kernel, a hang too: what takes ten seconds at one size is
+# not worth two times ten at each further one, and a kernel that may hang is to be launched nowhere.
+OF_ONE_PROBLEM = (Outcome.OUT_OF_MEMORY,)
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from autotune.backends import Backend
 from autotune.configuration import Configuration
 from autotune.database import Database
+from autotune.declared import running
 from autotune.errors import StorageError
 from autotune.ledger import ROOM_WAIT_S, Ledger
 from autotune.operation import Operation
@@ -58,8 +59,9 @@ def sweep(
                 tuning.reconsider()
             if learn and not (backend.replayed or backend.device.is_emulator):
                 _learn(tools, dict.fromkeys(problem.dtype for problem in problems))
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             summary.interrupted = True
+            summary.interrupted_in = running(interrupt.__traceback__)
         except OSError as error:
             if error.errno not in FULL:
                 raise

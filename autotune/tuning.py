@@ -20,7 +20,7 @@ from autotune.race import Race, screen
 from autotune.search import Budget, Study
 from autotune.statistics import median
 from autotune.trial import Failure, Instance, Outcome, ProblemFailure, Round
-from autotune.watch import ProblemSummary, Summary, Watcher
+from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
 from autotune.workshop import Workshop
 
 SMALL_SPACE = 1024  # a space up to this size is measured whole: that takes seconds, and a search could only miss something
@@ -67,6 +67,7 @@ class Tuning:
         final = self._final()
         if final is not None:
             self._recall(mine, final)
+            tools.watcher.settled(mine)
         else:
             try:
                 with tools.backend.open(tools.operation, self._problem, seed=tools.seed) as bench:
@@ -77,9 +78,9 @@ class Tuning:
                         self._race(bench, mine)
             except Failure as failure:  # the problem itself could not be set up: said, and the next one is taken
                 mine.failures[failure.message] += 1
-            finally:
+            finally:  # Ctrl-C too leaves the best of what was measured, and says which it is
                 self._settle(mine)
-        tools.watcher.settled(mine)
+                tools.watcher.settled(mine)
 
     def reconsider(self) -> None:
         """Settle again when what was chosen has been blocked since, for what it did on another problem."""
@@ -176,7 +177,7 @@ class Tuning:
                 tools.ledger.failure(self._problem, configuration, self._sha(configuration), failure)
                 mine.outcomes[failure.outcome] += 1
                 over = self._failed(configuration, failure, mine)
-                tools.watcher.trial(mine, configuration, failure.outcome, None, known.best_us(), failure.message)
+                tools.watcher.trial(mine, Attempt(configuration, failure.outcome, None, known.best_us(), failure.message))
                 if over:
                     return None
                 continue
@@ -186,7 +187,7 @@ class Tuning:
             known.ids[configuration], known.times[configuration] = stored, time_us
             self._mine.add(configuration)
             mine.outcomes[outcome] += 1
-            tools.watcher.trial(mine, configuration, outcome, time_us, known.best_us())
+            tools.watcher.trial(mine, Attempt(configuration, outcome, time_us, known.best_us()))
             return time_us
 
     def _failed(self, configuration: Configuration, failure: Failure, mine: ProblemSummary) -> bool:

@@ -37,6 +37,25 @@ class ProblemSummary:
     def new_trials(self) -> int:
         return self.outcomes.total()
 
+    @property
+    def whole(self) -> bool:
+        """Whether every configuration of the space is known."""
+        return self.known + self.done >= self.space
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How a configuration did: its outcome, and its time in microseconds or what is said of its failure.
+
+    `best_us` is the problem's fastest time by then, None while there is none.
+    """
+
+    configuration: Configuration
+    outcome: Outcome
+    time_us: float | None
+    best_us: float | None
+    message: str = ""
+
 
 @dataclass(slots=True)
 class Summary:
@@ -46,6 +65,7 @@ class Summary:
     recorded_on: str | None = None
     problems: list[ProblemSummary] = field(default_factory=list)
     interrupted: bool = False
+    interrupted_in: str = ""  # the function of a definition that was running then
 
     @property
     def new_trials(self) -> int:
@@ -60,6 +80,11 @@ class Summary:
         """How many problems have a best that won its race."""
         return sum(p.confirmed for p in self.problems)
 
+    @property
+    def whole(self) -> int:
+        """How many problems have no configuration left to try."""
+        return sum(p.whole for p in self.problems)
+
 
 class Watcher:
     """Hears of each step as it happens; every method does nothing here, and a watcher overrides what it shows."""
@@ -73,16 +98,8 @@ class Watcher:
     def problem(self, summary: ProblemSummary) -> None:
         """The next problem is set up."""
 
-    def trial(
-        self,
-        summary: ProblemSummary,
-        configuration: Configuration,
-        outcome: Outcome,
-        time_us: float | None,
-        best_us: float | None,
-        message: str = "",
-    ) -> None:
-        """A configuration's outcome is stored, with `message` when it failed; `best_us` is the problem's fastest time so far."""
+    def trial(self, summary: ProblemSummary, attempt: Attempt) -> None:
+        """A configuration was tried, and its outcome is stored."""
 
     def racing(self, summary: ProblemSummary, contenders: int) -> None:
         """The configurations near the fastest race."""

@@ -29,8 +29,7 @@ from autotune.problem import Problem, parse_size
 from autotune.search import Budget
 from autotune.statistics import median
 from autotune.sweeping import sweep
-from autotune.trial import Outcome
-from autotune.watch import ProblemSummary, Watcher
+from autotune.watch import Attempt, ProblemSummary, Watcher
 
 SEEDS = (1, 2)
 AGREE = 0.01
@@ -56,15 +55,7 @@ class Until(Watcher):
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
 
-    def trial(
-        self,
-        summary: ProblemSummary,
-        configuration: Configuration,
-        outcome: Outcome,
-        time_us: float | None,
-        best_us: float | None,
-        message: str = "",
-    ) -> None:
+    def trial(self, summary: ProblemSummary, attempt: Attempt) -> None:
         if time.monotonic() > self._deadline:
             raise KeyboardInterrupt
 

@@ -48,12 +48,25 @@ def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_win
         f"softmax 4096x4096 float32: {len(SPACE) + 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known; best v2 block 32"
         in said
     )
-    assert "21.32 us (46.9 % of copy), +-0.0 %; next v2 block 64, unroll 1 1.5 % behind\n" in said
+    assert "21.32 us (46.9 % of copy), +-0.0 %, winner of the final race; next v2 block 64, unroll 1 1.5 % behind\n" in said
     assert (
         f"softmax 64x1000 float32: {len(SPACE) - 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known, 1 blocked; best" in said
     )
     assert f"{2 * len(SPACE)} new trials ({2 * len(SPACE) - 2} ok, 2 wrong result) in " in said
-    assert "; 2 of 2 problems confirmed\n" in said
+    assert "; 2 of 2 problems have a best that won its final race, 2 have nothing left to try\n" in said
+
+
+def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A budget leaves most of a space untried, however sure the race among the tried is; an interrupted sweep has no race yet."""
+    swept(tmp_path, PlainWatcher(), Budget(trials=12))
+    said = capsys.readouterr().out
+    assert f"12 of {len(SPACE)} configurations known; best" in said
+    assert said.endswith("; 2 of 2 problems have a best that won its final race, 0 have nothing left to try\n")
+    with Database(tmp_path / "y.sqlite", mode="write", create=True) as database:
+        sweep(SOFTMAX, [PROBLEM], FakeBackend(times, stop_after=4), database, watcher=PlainWatcher())
+    said = capsys.readouterr().out
+    assert ", provisional: its final race is still to come" in said
+    assert said.endswith("; 0 of 1 problem have a best that won its final race, 0 have nothing left to try\n")
 
 
 def test_json_lines_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +88,7 @@ def test_json_lines_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert {"gap", "runner_up_us", "beyond_noise", "confirmed"} <= settled.keys()
     assert events[-1]["event"] == "ended"
     assert sum(events[-1]["outcomes"].values()) == events[-1]["new_trials"]
-    assert events[-1]["confirmed"] == 2
+    assert (events[-1]["confirmed"], events[-1]["whole"]) == (2, 0)
 
 
 def test_a_terminal_shows_time_left_the_best_so_far_and_which_problem_of_how_many(tmp_path: Path) -> None:

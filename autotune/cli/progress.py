@@ -10,11 +10,10 @@ from typing import Any
 import click
 
 from autotune.cli.output import microseconds, percent
-from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.selector.training import Trained
 from autotune.trial import Outcome
-from autotune.watch import ProblemSummary, Summary, Watcher
+from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
 
 SHOWN_FAILURES = 3
 
@@ -62,10 +61,18 @@ class PlainWatcher(Watcher):
 
     def ended(self, summary: Summary) -> None:
         if summary.interrupted:
-            self._say("interrupted; everything measured so far is stored, and the same command goes on from here")
+            where = f" in {summary.interrupted_in}" if summary.interrupted_in else ""
+            self._say(f"interrupted{where}; everything measured so far is stored, and the same command goes on from here")
         counts = f" ({outcomes(summary.outcomes)})" if summary.new_trials else ""
-        problems = f"{summary.confirmed} of {self._problems} problem{'s' * (self._problems != 1)} confirmed"
-        self._say(f"{summary.new_trials} new trials{counts} in {time.monotonic() - self._started:.1f} s; {problems}")
+        self._say(f"{summary.new_trials} new trials{counts} in {time.monotonic() - self._started:.1f} s; {self._how_sure(summary)}")
+
+    def _how_sure(self, summary: Summary) -> str:
+        """Two different things: whether a best was compared with its nearest rivals, and whether anything was left untried."""
+        problems = f"{self._problems} problem{'s' * (self._problems != 1)}"
+        return (
+            f"{summary.confirmed} of {problems} {'has' if summary.confirmed == 1 else 'have'} a best that won its final race, "
+            f"{summary.whole} {'has' if summary.whole == 1 else 'have'} nothing left to try"
+        )
 
     def _say(self, line: str) -> None:
         click.echo(line + self._note)
@@ -110,17 +117,9 @@ class BarWatcher(PlainWatcher):
         )
         self._progress.update(self._trials, visible=True)
 
-    def trial(
-        self,
-        summary: ProblemSummary,
-        configuration: Configuration,
-        outcome: Outcome,
-        time_us: float | None,
-        best_us: float | None,
-        message: str = "",
-    ) -> None:
+    def trial(self, summary: ProblemSummary, attempt: Attempt) -> None:
         completed = summary.known + summary.done + 1
-        self._progress.update(self._trials, completed=completed, best=self._best(summary, best_us) + self._all_left())
+        self._progress.update(self._trials, completed=completed, best=self._best(summary, attempt.best_us) + self._all_left())
 
     def racing(self, summary: ProblemSummary, contenders: int) -> None:
         self._progress.update(self._trials, description=f"{self._named(summary)}, {contenders} race")
@@ -179,18 +178,10 @@ class JsonWatcher(Watcher):
         counted = {name: getattr(summary, name) for name in ("space", "known", "blocked", "planned")}
         self._say("problem", **_named(summary), **counted)
 
-    def trial(
-        self,
-        summary: ProblemSummary,
-        configuration: Configuration,
-        outcome: Outcome,
-        time_us: float | None,
-        best_us: float | None,
-        message: str = "",
-    ) -> None:
-        chosen = {"version": configuration.version, "parameters": dict(configuration.parameters)}
-        share = summary.copy_us / best_us if summary.copy_us and best_us else None
-        facts = {"outcome": outcome, "time_us": time_us, "best_us": best_us, "fraction_of_copy": share, "message": message}
+    def trial(self, summary: ProblemSummary, attempt: Attempt) -> None:
+        chosen = {"version": attempt.configuration.version, "parameters": dict(attempt.configuration.parameters)}
+        share = summary.copy_us / attempt.best_us if summary.copy_us and attempt.best_us else None
+        facts = {name: getattr(attempt, name) for name in ("outcome", "time_us", "best_us", "message")} | {"fraction_of_copy": share}
         self._say("trial", **_named(summary), **chosen, **facts, done=summary.known + summary.done + 1)
 
     def racing(self, summary: ProblemSummary, contenders: int) -> None:
@@ -216,7 +207,7 @@ class JsonWatcher(Watcher):
             else {}
         )
         counts = {str(outcome): count for outcome, count in summary.outcomes.items()}
-        told = {"outcomes": counts, "failures": dict(summary.failures), "stale": summary.stale}
+        told = {"outcomes": counts, "failures": dict(summary.failures), "stale": summary.stale, "whole": summary.whole}
         self._say("settled", **_named(summary), **best, copy_us=summary.copy_us, **told)
 
     def learnt(self, trained: Trained) -> None:
@@ -232,7 +223,9 @@ class JsonWatcher(Watcher):
             new_trials=summary.new_trials,
             outcomes=counts,
             confirmed=summary.confirmed,
+            whole=summary.whole,
             interrupted=summary.interrupted,
+            interrupted_in=summary.interrupted_in,
         )
 
     def _say(self, event: str, **facts: Any) -> None:
@@ -254,7 +247,7 @@ def describe(summary: ProblemSummary) -> str:
         return f"{tried}; none of them can be used"
     share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
     half = (choice.high_us - choice.low_us) / 2 / choice.time_us
-    sure = f"+-{percent(half)}" + ("" if summary.confirmed else ", provisional")
+    sure = f"+-{percent(half)}, " + ("winner of the final race" if summary.confirmed else "provisional: its final race is still to come")
     line = f"{tried}; best {choice.configuration}: {microseconds(choice.time_us)} us{share}, {sure}"
     if choice.runner_up is not None and choice.gap is not None:
         verdict = f"{percent(choice.gap)} behind" if choice.beyond_noise else "within noise"

@@ -1,0 +1,71 @@
+"""Functions of a definition file, made to say which of them failed, and for what: their authors see neither our calls nor our processes."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from autotune.device import Device
+from autotune.errors import AutotuneError, UsageError
+
+OURS = (AutotuneError, MemoryError)  # the second is the machine's fault, not the function's
+
+
+def checked(path: Path, function: Callable[..., Any], kind: type = object) -> Callable[..., Any]:
+    """`function` of the definition at `path`; raises UsageError when it raises anything, or returns what is no `kind`."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            result = function(*arguments)
+        except OURS:
+            raise
+        except Exception as error:
+            raise _failed(path, function, arguments, error) from error
+        if not isinstance(result, kind):
+            raise UsageError(
+                f"{function.__name__} of {path} returns {result!r:.80} for {_spoken(arguments)}; return a {kind.__name__}, "
+                "as autotune/definition.py describes"
+            )
+        return result
+
+    @functools.wraps(function)
+    def generate(*arguments: Any) -> Iterator[Any]:
+        try:
+            yield from function(*arguments)
+        except OURS:
+            raise
+        except Exception as error:
+            raise _failed(path, function, arguments, error) from error
+
+    return generate if inspect.isgeneratorfunction(function) and kind is object else call
+
+
+def running(traceback: TracebackType | None) -> str:
+    """Which function of a definition was at work where `traceback` ends, with its line and for what; "" when none was."""
+    found, asked = "", ""
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if asked:
+            found = f"{frame.f_code.co_name} of {frame.f_code.co_filename}, line {traceback.tb_lineno}, for {asked}"
+        asked = _spoken(frame.f_locals["arguments"]) if frame.f_code.co_filename == __file__ and "arguments" in frame.f_locals else ""
+        traceback = traceback.tb_next
+    return found
+
+
+def _failed(path: Path, function: Callable[..., Any], arguments: tuple[Any, ...], error: Exception) -> UsageError:
+    why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return UsageError(f"{function.__name__} of {path} fails for {_spoken(arguments)} ({why}); correct it there")
+
+
+def _spoken(arguments: tuple[Any, ...]) -> str:
+    return ", ".join(_word(argument) for argument in arguments)
+
+
+def _word(argument: Any) -> str:
+    if isinstance(argument, Device):
+        return argument.name
+    shape = getattr(argument, "shape", None)
+    return f"an array of {'x'.join(map(str, shape))} {argument.dtype}" if isinstance(shape, tuple) else f"{argument}"[:80]
