@@ -23,8 +23,8 @@ from autotune.database import Database
 from autotune.operation import Operation
 from autotune.search import Budget
 from autotune.sweeping import sweep
-from autotune.trial import Failure, Outcome
-from autotune.watch import ProblemSummary
+from autotune.trial import Failure
+from autotune.watch import Attempt, ProblemSummary
 
 PTX_ARCH = "compute_75"  # the oldest that CUDA 13 compiles for; every later driver and GPU can take it
 
@@ -36,15 +36,7 @@ class Until(PlainWatcher):
         super().__init__()
         self._deadline = deadline
 
-    def trial(
-        self,
-        summary: ProblemSummary,
-        configuration: Configuration,
-        outcome: Outcome,
-        time_us: float | None,
-        best_us: float | None,
-        message: str = "",
-    ) -> None:
+    def trial(self, summary: ProblemSummary, attempt: Attempt) -> None:
         if time.monotonic() > self._deadline:
             raise KeyboardInterrupt
 
