@@ -1,128 +1,158 @@
-"""Record the database that is shipped for the GPU in front of you: every configuration, at every size of results/sizes.txt.
+"""Record the database that is shipped for the GPUs in front of you: every configuration, at every size of results/sizes.txt.
 
-    python benchmarks/record_device.py --work work.sqlite --out results/nvidia-h200.sqlite
+    python benchmarks/record_device.py --work FOLDER --out results/nvidia-h200.sqlite
 
-All measurements go into the database `--work`, which can be carried from machine to machine: the same command goes on from there and
-measures nothing twice. `--seconds` ends it in time, with everything stored; `--out`, when given, is written at the end, read-only.
+Problems are divided over all GPUs, one process each. All measurements go into files in FOLDER, which can be carried from machine to
+machine: the same command goes on from there and measures nothing twice, however it ended before. `--seconds` ends it in time. Once all
+is measured, `--out` makes the shipped file as benchmarks/ship_device.py does, which needs no GPU and may be run elsewhere.
 """
 
+import multiprocessing
 import os
+import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import click
 
-from autotune import nvcc, source
-from autotune.backends.select import select
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+
+from autotune.backends import Backend
+from autotune.backends.select import gpu_count, select
 from autotune.catalogue import load, shipped
 from autotune.cli.options import problems_of
-from autotune.cli.progress import PlainWatcher
 from autotune.configuration import Configuration
-from autotune.database import Database
 from autotune.operation import Operation
-from autotune.search import Budget
-from autotune.sweeping import sweep
-from autotune.trial import Failure
-from autotune.watch import Attempt, ProblemSummary
+from autotune.problem import Problem
+from benchmarks.recording import PACKING_S, Share, Spaces, compress, expected_s, finished, measure, shares, spaces_of
+from benchmarks.ship_device import ship
 
-PTX_ARCH = "compute_75"  # the oldest that CUDA 13 compiles for; every later driver and GPU can take it
-
-
-class Until(PlainWatcher):
-    """Ends the sweep at a point in time, as Ctrl-C would."""
-
-    def __init__(self, deadline: float) -> None:
-        super().__init__()
-        self._deadline = deadline
-
-    def trial(self, summary: ProblemSummary, attempt: Attempt) -> None:
-        if time.monotonic() > self._deadline:
-            raise KeyboardInterrupt
-
-    def problem(self, summary: ProblemSummary) -> None:
-        if time.monotonic() > self._deadline:
-            raise KeyboardInterrupt
+COMPILE_S = 0.6  # CPU seconds per configuration
 
 
 @click.command()
 @click.argument("operation", default="softmax")
-@click.option("--work", type=click.Path(path_type=Path), required=True, help="The database that is written; goes on from what is in it.")
-@click.option("--out", type=click.Path(path_type=Path), help="The read-only export; replaces what is there.")
-@click.option("--sizes", type=click.Path(path_type=Path, exists=True), help="One size a line.  [default: results/sizes.txt]")
-@click.option("--dtype", "dtypes", multiple=True, help="May be repeated.  [default: float32]")
+@click.option("--work", type=click.Path(path_type=Path, file_okay=False), required=True, help="What is measured; goes on from there.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The shipped file; replaces what is there.")
+@click.option(
+    "--sizes",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="May be repeated; --out ships the first.  [default: results/sizes.txt]",
+)
+@click.option("--dtype", "dtypes", multiple=True, help="May be repeated.  [default: every one that is offered]")
 @click.option("--version", "versions", multiple=True, help="May be repeated.  [default: all]")
 @click.option("--seconds", type=float, default=float("inf"), help="End in time, with everything stored.")
-@click.option("--device", default="cuda", show_default=True)
+@click.option("--device", default="cuda", show_default=True, help="cuda is all GPUs, cuda:I one of them.")
+@click.option("--processes", type=click.IntRange(min=1), help="[default: one per GPU]")
 def main(
     operation: str,
     work: Path,
     out: Path | None,
-    sizes: Path | None,
+    files: tuple[Path, ...],
     dtypes: tuple[str, ...],
     versions: tuple[str, ...],
     seconds: float,
     device: str,
+    processes: int | None,
 ) -> None:
-    """Record OPERATION (softmax) on the GPU in front of you."""
-    deadline = time.monotonic() + seconds
+    """Record OPERATION (softmax) on the GPUs in front of you."""
+    deadline = time.time() + seconds
     loaded = load(operation)
-    problems = problems_of(loaded, (), sizes or shipped("results") / "sizes.txt", dtypes)
-    with closing(select(device).backend) as backend, Database(work, mode="write", create=True) as database:
-        keep_safe_kernels(loaded, database, backend.device.arch)
-        summary = sweep(
-            loaded,
-            problems,
-            backend,
-            database,
-            versions=versions,
-            budget=Budget(exhaustive=True),
-            command=f"record_device.py {operation}",
-            watcher=Until(deadline),
-        )
-        done = sum(p.confirmed for p in summary.problems)
-        click.echo(f"{done} of {len(problems)} problems are confirmed")
-        if out is not None:
-            repack(loaded, database)
-            if out.exists():
-                os.unlink(out)  # noqa: PTH108 (an export is read-only, and replaced as a whole)
-            manifest = database.export(out)
-            click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB, {manifest}")
+    sizes = files or (shipped("results") / "sizes.txt",)
+    problems = by_size([p for file in sizes for p in problems_of(loaded, (), file, dtypes or loaded.dtypes)])
+    work.mkdir(parents=True, exist_ok=True)
+    for left in sorted(work.glob("*.sqlite")):
+        compress(left)
+    with closing(select(device).backend) as backend:
+        spaces = spaces_of(loaded, problems, backend.device, versions)
+        done = finished(work, loaded, spaces)
+        wanted = [p for p in problems if p not in done and spaces[p]]
+        say(f"{len(problems) - len(wanted)} of {len(problems)} problems are recorded on {backend.device.name}")
+        devices = processes_of(device, processes)
+        wanted = in_time(wanted, spaces, len(devices), deadline)
+        if wanted:
+            build(loaded, backend, wanted, spaces)
+    failed = record(operation, work, devices, wanted, spaces, versions, deadline) if wanted else 0
+    done = finished(work, loaded, spaces)
+    left_over = [p for p in problems if p not in done and spaces[p]]
+    say(f"{len(problems) - len(left_over)} of {len(problems)} problems are recorded")
+    if failed:
+        raise SystemExit(f"{failed} of {len(devices)} processes failed; run the same command again")
+    if out is not None and not left_over:
+        ship(loaded, work, out, problems_of(loaded, (), sizes[0], dtypes or loaded.dtypes))
 
 
-def repack(operation: Operation, database: Database) -> None:
-    """Build the stored instances again, with each other for neighbours: as they came, most of a unit was kernels that nobody needs.
-
-    The code of an instance does not depend on its neighbours, so the times that were taken stand; the file shrinks to a half.
-    """
-    rows = database.select(
-        "SELECT DISTINCT version, parameters, dtype, arch, template_sha FROM stored_instances WHERE operation = ?", (operation.name,)
-    )
-    current = {(name, template.sha) for name, template in source.templates(operation)}
-    wanted: dict[tuple[str, str, str], list[Configuration]] = {}
-    for row in rows:
-        if (row["version"], row["template_sha"]) in current:
-            chosen = Configuration.from_json(row["version"], row["parameters"])
-            wanted.setdefault((row["version"], row["dtype"], row["arch"]), []).append(chosen)
-    for (name, dtype, arch), configurations in wanted.items():
-        for _, built in nvcc.compile_instances(operation.version(name), sorted(configurations), dtype, arch):
-            if isinstance(built, Failure):
-                raise SystemExit(f"a stored instance does not compile any more: {built.message}")
-            database.store_binary(built)
-    with database.write() as connection:
-        connection.execute("DELETE FROM binaries WHERE sha NOT IN (SELECT binary_sha FROM instances WHERE binary_sha IS NOT NULL)")
+def by_size(problems: Sequence[Problem]) -> list[Problem]:
+    """All element types of a size before the next size, so that a recording that was ended early has whole sizes."""
+    sizes = {size: place for place, size in enumerate(dict.fromkeys((p.rows, p.cols) for p in problems))}
+    return sorted(problems, key=lambda p: sizes[p.rows, p.cols])
 
 
-def keep_safe_kernels(operation: Operation, database: Database, arch: str) -> None:
-    """Store the configuration that takes any input: for this GPU, and as PTX for those that nobody has tuned for."""
-    version = operation.version(operation.safe.version)
-    database.add_template(operation.name, version.name, source.read(version.template))
-    for dtype in version.dtypes:
-        for target in (arch, PTX_ARCH):
-            for _, built in nvcc.compile_instances(version, [operation.safe], dtype, target):
-                if isinstance(built, Failure):
-                    raise SystemExit(f"the safe kernel does not compile for {target}: {built.message}")
-                database.store_binary(built)
+def processes_of(device: str, processes: int | None) -> list[str]:
+    """The device of each process that measures."""
+    if device == "cuda":
+        return [f"cuda:{ordinal}" for ordinal in range(min(processes or gpu_count(), gpu_count()))]
+    return [device] * (processes or 1)
+
+
+def in_time(problems: Sequence[Problem], spaces: Spaces, processes: int, deadline: float) -> list[Problem]:
+    """Those of `problems`, from the first, that may be reached before `deadline`: what comes after them is not worth compiling."""
+    left_s = 1.3 * processes * max(0.0, deadline - time.time() - PACKING_S)
+    total_s = sum(expected_s(p, spaces[p]) for p in problems)
+    say(f"{len(problems)} problems will take about {total_s / processes:.0f} s on {processes} devices, and their compilation before that")
+    reached = []
+    for problem in problems:
+        left_s -= expected_s(problem, spaces[problem])
+        if left_s < 0:
+            break
+        reached.append(problem)
+    return reached
+
+
+def build(operation: Operation, backend: Backend, problems: Sequence[Problem], spaces: Spaces) -> None:
+    """Fill the store of compiled kernels with all cores, before anything is timed."""
+    if backend.replayed:
+        return
+    wanted: dict[tuple[str, str], dict[Configuration, None]] = {}
+    for problem in problems:
+        for configuration in spaces[problem]:
+            wanted.setdefault((configuration.version, problem.dtype), {})[configuration] = None
+    total, built, began = sum(map(len, wanted.values())), 0, time.monotonic()
+    say(f"{total} kernels to compile, about {COMPILE_S * total / len(os.sched_getaffinity(0)):.0f} s")
+    for (version, dtype), configurations in wanted.items():
+        built += sum(1 for _ in backend.compile(operation.version(version), configurations, dtype))
+        say(f"{built}/{total} kernels compiled, {time.monotonic() - began:.0f} s: {version} {dtype}")
+
+
+def record(
+    operation: str, work: Path, devices: list[str], problems: Sequence[Problem], spaces: Spaces, versions: tuple[str, ...], deadline: float
+) -> int:
+    """Measure `problems`, a process for each of `devices`; returns how many of them failed."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    processes = []
+    for number, (device, mine) in enumerate(zip(devices, shares(problems, spaces, len(devices)), strict=True)):
+        path = work / f"{stamp}-{number}.sqlite"
+        known = {problem: spaces[problem] for problem in mine}
+        share = Share(f"[{number}]", path, operation, device, tuple(mine), known, versions, deadline - PACKING_S)
+        process = multiprocessing.get_context("spawn").Process(target=measure, args=(share,), daemon=False)
+        process.start()
+        processes.append(process)
+    try:
+        for process in processes:
+            process.join()
+    except KeyboardInterrupt:  # which they hear too: each stores what it has and ends
+        for process in processes:
+            process.join()
+    return sum(process.exitcode != 0 for process in processes)
+
+
+def say(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

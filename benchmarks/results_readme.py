@@ -18,12 +18,15 @@ PEAK_GB_PER_S = {"NVIDIA H200": 4800}
 # The share of an A100's peak that the article gives for its versions at 4096x4096 float32.
 ARTICLE = {"v0": 0.05, "v1": 0.35, "v2": 0.52, "v3": 0.65, "v4": 0.75}
 
+MOST_LISTED = 200
+
 HEAD = """\
 # Measured results
 
-Each `*.sqlite` here is a read-only export of a tuning database: every trial with its samples, clocks, driver, compiler and protocol,
-the best configuration of each problem, and the compiled kernels of those. Read one with `autotune inspect … --db FILE`, `sqlite3` or
-Datasette. On a machine with the same GPU the dispatcher uses them before anyone has tuned; without a GPU `autotune sweep` replays them.
+Each `*.sqlite` here is a read-only export of a tuning database: trials with their samples, clocks, driver, compiler and protocol, the
+best configuration of each problem, selectors for all other sizes, and the compiled kernels of those. Read one with `autotune inspect …
+--db FILE`, `sqlite3` or Datasette. On a machine with the same GPU the dispatcher uses them before anyone has tuned; without a GPU
+`autotune sweep` replays them.
 
 This page is written by `python benchmarks/results_readme.py`. Times are device times per launch by the cold protocol, in microseconds;
 "of copy" is the time of a device-to-device copy of the same bytes by the same protocol over the kernel's time.
@@ -54,10 +57,18 @@ def _device(database: Database, path: Path, device: str) -> str:
     trials = sum(row["trials"] for row in best)
     return (
         f"\n## {device}: `{path.name}`\n\n{len(best)} problems, {trials} configurations tried.\n{how}\n\n"
-        "Made, and made again whole, by `python benchmarks/record_device.py --work work.sqlite --out FILE`, which goes on from `--work`.\n"
+        "Made, and made again whole, by `python benchmarks/record_device.py --work FOLDER --out FILE`, which goes on from `--work`.\n"
+        + _note(database)
         + _article(database, best, device)
         + _sizes(best, _rivals(path.parent, device))
     )
+
+
+def _note(database: Database) -> str:
+    """What the database's manifest says of what was left out."""
+    (row,) = database.select("SELECT manifest FROM manifest")
+    note = json.loads(row["manifest"]).get("note")
+    return f"\n{note}\n" if note else ""
 
 
 def _environment(row: Row) -> str:
@@ -121,8 +132,12 @@ def _rivals(folder: Path, device: str) -> dict[tuple[int, int, str], tuple[str, 
 def _sizes(best: list[Row], rivals: dict[tuple[int, int, str], tuple[str, float]]) -> str:
     found = [(row, rivals.get((row["rows"], row["cols"], row["dtype"]))) for row in best]
     ratios = [row["time_us"] / rival[1] for row, rival in found if rival]
+    if len(found) > MOST_LISTED:
+        found = [(row, rival) for row, rival in found if rival]
+    others = len(best) - len(found)
     lines = [
-        "\n### Every tuned problem\n",
+        "\n### Tuned problems with recorded rivals\n" if others else "\n### Every tuned problem\n",
+        *([f"{others} others are in the database: `autotune inspect best --db FILE`.\n"] if others else []),
         "Rivals (torch, Triton, Liger, QuACK, cuDNN, torch.compile; `peers-h200.json`) were measured in another run on the same kind of "
         f"GPU, so a ratio near 1 decides nothing. Geometric mean of {len(ratios)} ratios: {geometric_mean(ratios):.3f}; above 1.01 at "
         f"{sum(ratio > 1.01 for ratio in ratios)}.\n",

@@ -4,6 +4,8 @@ Every matrix has at most 512 MB in float32. The lists are fixed: the same sizes 
 """
 
 import random
+from collections.abc import Iterator
+from math import log2
 
 Size = tuple[int, int]
 
@@ -70,3 +72,56 @@ def _models() -> list[Size]:
 
 def _beyond() -> list[Size]:
     return [(1 << 22, 8), (1 << 20, 5), (3_000_000, 20), (1, 1 << 20), (100, 1 << 20), (32, 400_000), (1, 65), (2, 100), (7, 777_777)]
+
+
+def recorded(most_bytes: int = 2 << 30) -> list[Size]:
+    """What the shipped databases are recorded at beside the sizes of most interest: training sizes, models, and the plane filled evenly.
+
+    No matrix exceeds `most_bytes` in float32, and none is held out. Any first part of the list covers the plane, only less densely.
+    """
+    unseen = {size for sizes in held_out().values() for size in sizes}
+    mixed = training()
+    random.Random(7).shuffle(mixed)
+    parts = [mixed, _served(), list(_spread(138))]
+    longest = max(map(len, parts))
+    interleaved = [part[place * len(part) // longest] for place in range(longest) for part in parts]
+    return [size for size in dict.fromkeys(interleaved) if size not in unseen and 4 * size[0] * size[1] <= most_bytes]
+
+
+def _served() -> list[Size]:
+    """Logits and attention scores as models in use ask for them, other than those held out, and the shortest rows there are."""
+    vocabularies = (32064, 49152, 50257, 65024, 100352, 129280, 151936, 152064, 202048, 256128, 262144)
+    logits = [(tokens, cols) for place, cols in enumerate(vocabularies) for tokens in ((1, 32, 1024), (4, 128, 2048))[place % 2]]
+    attention = [(heads * queries, keys) for heads, queries, keys in ((8, 64, 64), (12, 256, 256), (16, 1024, 1024), (32, 4096, 4096))]
+    decoding = [(rows, keys) for rows, keys in ((32, 1024), (256, 2048), (512, 8192), (32, 16384), (1024, 32768), (64, 131072))]
+    images = [(16 * 197, 197), (128 * 1000, 1000), (256, 1000), (64 * 64 * 16, 64), (2 * 16 * 4096, 77)]
+    fewest = [(1, 1), (1 << 20, 1), (1_000_000, 3), (4096, 7)]
+    return [*logits, *attention, *decoding, *images, *fewest]
+
+
+LIMITS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 12288, 16384, 24576, 32768, 49152, 65536, 98304, 131072, 196608, 262144)
+
+
+def _spread(count: int) -> Iterator[Size]:
+    """Sizes from 1 to a million rows and from 1 to 262144 columns, evenly in log space, by the plastic number's sequence.
+
+    Columns take turns: any number, a multiple of 8, and next to a limit of some version: at it, just below, just above.
+    """
+    plastic = 1.324717957244746
+    made = 0
+    for place in range(1, 20 * count):
+        rows = round(2 ** (20 * (place / plastic % 1)))
+        cols = round(2 ** (18 * (place / plastic**2 % 1)))
+        if made % 3 == 1:
+            cols = -(-cols // 8) * 8
+        if made % 3 == 2:
+            cols = _nearest_limit(cols) + (0, -1, 1)[made // 3 % 3] * (1 if made % 2 else 4)
+        if 1 <= rows * cols <= 1 << 29 and (rows * cols >= LEAST_ELEMENTS or made % 5 == 0) and cols <= 1 << 18:
+            made += 1
+            yield rows, cols
+            if made == count:
+                return
+
+
+def _nearest_limit(cols: int) -> int:
+    return min(LIMITS, key=lambda limit: abs(log2(limit / cols)))
