@@ -26,10 +26,14 @@ __device__ __forceinline__ unsigned shared_address(const void* mine, unsigned ra
 // would do, but makes every warp wait until all that it has read and written has been so for the whole GPU (MEMBAR.ALL.GPU).
 using Inbox = unsigned long long;
 
-// Expects `bytes`. By one thread, before it arrives at the barrier that everyone who sends has waited at.
-__device__ __forceinline__ void inbox_open(Inbox* inbox, unsigned bytes) {
+// By one thread, before it arrives at the barrier that everyone who sends will have waited at.
+__device__ __forceinline__ void inbox_open(Inbox* inbox) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(inbox)) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Says how many bytes will come. By the thread that opened it, after that barrier; what has come before is counted too.
+__device__ __forceinline__ void inbox_expect(Inbox* inbox, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(inbox)), "r"(bytes) : "memory");
 }
 

@@ -17,7 +17,7 @@ __device__ __forceinline__ void softmax_v8(Element* output, const Element* input
     const Row<Element, vector, edges> row(output, input, blockIdx.x / cluster, rows, cols, output_stride, input_stride);
     SHARED_ARRAY(Partial, partial, cluster * warps);
     SHARED_ARRAY(Inbox, inbox, 1);
-    if (threadIdx.x == 0) inbox_open(inbox, sizeof(partial));
+    if (threadIdx.x == 0) inbox_open(inbox);
     cluster_arrive_relaxed();
 
     // Load
@@ -29,6 +29,7 @@ __device__ __forceinline__ void softmax_v8(Element* output, const Element* input
     const PartExp exponential(maximum);
     const Partial mine = {maximum, combine_lanes<Sum, lanes_per_warp>(part.sum(exponential))};
     cluster_wait_acquire();  // every block has started and opened its inbox; by now this waits for nobody
+    if (threadIdx.x == 0) inbox_expect(inbox, sizeof(partial));
     if (lane < cluster) inbox_send(inbox, &partial[rank * warps + warp], lane, mine);
     inbox_wait(inbox);  // every part is written before any warp reads them all, and before a block that is written to ends
     const Partial all = combine_shared<PartExp, cluster * warps>(partial);

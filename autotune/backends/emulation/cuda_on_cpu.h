@@ -177,12 +177,14 @@ template <class T> T cluster_load(const T* mine, unsigned rank) {
     return *static_cast<const T*>(cuda_on_cpu::peer_address(mine, rank));
 }
 
-// How many bytes are still to come. What was sent is there for whoever has seen none left.
+// How many bytes are still to come, and one more as long as nobody has said how many there are. What was sent is there for whoever has
+// seen none left.
 using Inbox = unsigned;
-inline void inbox_open(Inbox* inbox, unsigned bytes) {
-    *inbox = bytes;
+inline void inbox_open(Inbox* inbox) {
+    *inbox = 1;
     cuda_on_cpu::fence();
 }
+inline void inbox_expect(Inbox* inbox, unsigned bytes) { add_release(inbox, bytes - 1); }
 template <class T> void inbox_send(Inbox* inbox, T* mine, unsigned rank, T value) {
     cluster_store(mine, rank, value);
     add_release(static_cast<Inbox*>(cuda_on_cpu::peer_address(inbox, rank)), -unsigned(sizeof(T)));
