@@ -1,11 +1,13 @@
 """How much slower than the best kernel the selected one is, on sizes that were never tuned: ours and other rules, on one database.
 
     python benchmarks/selection_regret.py results/nvidia-h200.sqlite --output results/selection_regret
+    python benchmarks/selection_regret.py results/nvidia-h200.sqlite --only "never tuned" --dtype bfloat16 --output regret
     python benchmarks/selection_regret.py --sizes-file train.txt --which training
     python benchmarks/selection_regret.py --sizes-file held.txt --which held-out
 
 Nothing is measured: a database is replayed. The sizes of `selection_sizes.held_out` that are in it are never trained on; all others are,
-each but the one or the band that is left out. The second and third form write the sizes worth measuring for this, one a line.
+each but the one or the band that is left out. `--only` makes some of the splits, for a first look. The last two forms write the sizes worth
+measuring for this, one a line.
 
 Regret is t(selected) / t(oracle). The samples of each configuration are halved by rounds: everything is chosen by one half, the oracle too,
 and timed by the other, so that no one profits from a lucky sample. The noise floor is the oracle's own regret under that rule; a regret
@@ -14,8 +16,9 @@ below a size's floor counts as none.
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -33,20 +36,20 @@ from autotune.device import Device
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.selector.cover import cover
-from autotune.selector.matrix import default_choices
+from autotune.selector.matrix import Matrix, default_choices
 from autotune.statistics import median
 from autotune.trial import Round
 from benchmarks import selection_report
-from benchmarks.selection_rules import RULES, Tuned
+from benchmarks.selection_rules import RULES, Rule, Tuned
 from benchmarks.selection_sizes import held_out, training
 
-MOST_FOLDS = 20
-COVERS = (4, 8, 12, 16)
+MOST_FOLDS = 10
+COVERS = (4, 8, 16, 24)
 
 Halves = dict[Problem, dict[Configuration, tuple[float, float]]]
 
 
-@dataclass(slots=True)
+@dataclass
 class Recorded:
     """One operation and dtype of one device: for every size and configuration, the time by each half of the samples."""
 
@@ -55,10 +58,30 @@ class Recorded:
     dtype: str
     halves: Halves
     stale: int
+    _made: tuple[frozenset[Problem], Tuned, Mapping[str, Rule]] | None = field(default=None, init=False)
 
     def tuned(self, problems: Sequence[Problem]) -> Tuned:
         """What rules may see: one half of the samples at these sizes."""
-        return Tuned(self.operation, self.device, {p: {c: first for c, (first, _) in self.halves[p].items()} for p in problems})
+        return Tuned(self.operation, self.device, self._firsts(problems), self.whole)
+
+    @cached_property
+    def whole(self) -> Matrix:
+        """The matrix of all sizes that may be trained on, of which every split takes its part."""
+        unseen = {size for sizes in held_out().values() for size in sizes}
+        times = self._firsts([p for p in self.halves if (p.rows, p.cols) not in unseen])
+        versions = {configuration.version for here in times.values() for configuration in here}
+        return Matrix.of(self.operation, self.device, times, dict.fromkeys(versions, ""))
+
+    def rules(self, trained: Sequence[Problem]) -> tuple[Tuned, Mapping[str, Rule]]:
+        """Every rule, made from `trained`; those of the last one are kept, for several splits train on the same."""
+        key = frozenset(trained)
+        if self._made is None or self._made[0] != key:
+            tuned = self.tuned(trained)
+            self._made = key, tuned, {name: make(tuned) for name, make in RULES.items()}
+        return self._made[1:]
+
+    def _firsts(self, problems: Iterable[Problem]) -> dict[Problem, dict[Configuration, float]]:
+        return {p: {c: first for c, (first, _) in self.halves[p].items()} for p in problems}
 
     def oracle(self, problem: Problem) -> tuple[float, float]:
         """The time by the second half of what is best by the first, and that over the best by the second: the noise floor."""
@@ -128,9 +151,8 @@ def judge(recorded: Recorded, parts: Sequence[tuple[list[Problem], list[Problem]
     for trained, judged in parts:
         if len(trained) < 2:
             continue
-        tuned = recorded.tuned(trained)
-        for name, make in RULES.items():
-            rule = make(tuned)
+        tuned, rules = recorded.rules(trained)
+        for name, rule in rules.items():
             for problem in judged:
                 chosen = _first(recorded, problem, rule)
                 found.setdefault(name, {})[problem] = (recorded.ratio(problem, chosen), str(chosen))
@@ -179,11 +201,13 @@ def summary(ratios: Sequence[float]) -> dict[str, float]:
     }
 
 
-def regrets(path: Path, operation: Operation, dtype: str) -> dict[str, Any]:
-    """All splits and rules on one dtype of a database, as what is written to the JSON file."""
+def regrets(path: Path, operation: Operation, dtype: str, only: str = "") -> dict[str, Any]:
+    """The splits whose names have `only` in them, and all rules, on one dtype of a database, as what is written to the JSON file."""
     recorded = read(path, operation, dtype)
     results: dict[str, Any] = {}
     for name, parts in splits(list(recorded.halves)):
+        if only not in name:
+            continue
         judged: Mapping[str, Mapping[Problem, tuple[float, str]]] = judge(recorded, parts)
         results[name] = {
             rule: {
@@ -208,9 +232,10 @@ def regrets(path: Path, operation: Operation, dtype: str) -> dict[str, Any]:
 @click.option("--operation", "name", default="softmax", show_default=True)
 @click.option("--dtype", "dtypes", multiple=True, default=("float32",), show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("results/selection_regret"), show_default=True)
+@click.option("--only", default="", help="Of the splits, those with this in their name.  [default: all]")
 @click.option("--sizes-file", type=click.Path(path_type=Path), help="Write the sizes worth measuring there, and do nothing else.")
 @click.option("--which", type=click.Choice(["training", "held-out"]), default="training", show_default=True)
-def main(database: Path | None, name: str, dtypes: tuple[str, ...], output: Path, sizes_file: Path | None, which: str) -> None:
+def main(database: Path | None, name: str, dtypes: tuple[str, ...], output: Path, only: str, sizes_file: Path | None, which: str) -> None:
     """Replay DATABASE and write OUTPUT.md and OUTPUT.json."""
     if sizes_file is not None:
         sets = {"training": training()} if which == "training" else held_out()
@@ -220,7 +245,7 @@ def main(database: Path | None, name: str, dtypes: tuple[str, ...], output: Path
         return
     if database is None:
         raise click.UsageError("name a database to replay, or a file to write sizes to with --sizes-file")
-    found = [regrets(database, load(name), dtype) for dtype in dtypes]
+    found = [regrets(database, load(name), dtype, only) for dtype in dtypes]
     output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     text = selection_report.page(database.name, found)
     output.with_suffix(".md").write_text(text, encoding="utf-8")

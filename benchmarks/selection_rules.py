@@ -26,11 +26,12 @@ Rule = Callable[[Problem], Iterable[Configuration]]
 
 @dataclass(frozen=True)
 class Tuned:
-    """The times in microseconds that rules are made from."""
+    """The times in microseconds that rules are made from. `whole` is the matrix of these sizes and more, where there is one already."""
 
     operation: Operation
     device: Device
     times: Times
+    whole: Matrix | None = None
 
     @cached_property
     def winners(self) -> dict[Problem, Configuration]:
@@ -42,6 +43,8 @@ class Tuned:
 
     @cached_property
     def matrix(self) -> Matrix:
+        if self.whole is not None:
+            return self.whole.only([row for row, problem in enumerate(self.whole.problems) if problem in self.times])
         return Matrix.of(self.operation, self.device, self.times, dict.fromkeys(self.versions, ""))
 
 
@@ -122,7 +125,7 @@ def label_tree(tuned: Tuned) -> Rule:
 
 
 def ours(tuned: Tuned) -> Rule:
-    """The selector that training would make active."""
+    """The selector that training would make active; which one that is takes the longest to find out."""
     model, _ = choose(tuned.matrix, tuned.operation, tuned.device)
     return _of_families(tuned, lambda problem: (family for _, family in model.ranking(problem, tuned.device)))
 
@@ -161,6 +164,7 @@ RULES: Mapping[str, Callable[[Tuned], Rule]] = {
     "our analytic default": analytic_default,
     "our tree": _ours_always("tree"),
     "our neighbours": _ours_always("neighbours"),
+    "our blend of both": _ours_always("blend"),
     "our selector": ours,
 }
 
