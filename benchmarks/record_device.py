@@ -87,9 +87,9 @@ def main(
 
 
 def by_size(problems: Sequence[Problem]) -> list[Problem]:
-    """All element types of a size before the next size, so that a recording that was ended early has whole sizes."""
+    """Each problem once, and all element types of a size before the next size: a recording that was ended early has whole sizes."""
     sizes = {size: place for place, size in enumerate(dict.fromkeys((p.rows, p.cols) for p in problems))}
-    return sorted(problems, key=lambda p: sizes[p.rows, p.cols])
+    return sorted(dict.fromkeys(problems), key=lambda p: sizes[p.rows, p.cols])
 
 
 def processes_of(device: str, processes: int | None) -> list[str]:

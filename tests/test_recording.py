@@ -68,7 +68,7 @@ def test_every_problem_is_one_processes_and_the_shares_are_even(kinds: list[int]
 
 
 def test_an_element_type_does_not_wait_for_the_others() -> None:
-    problems = problems_of(SOFTMAX, ["8x8", "4x4"], None, ["float32", "float16"])
+    problems = problems_of(SOFTMAX, ["8x8", "4x4"], None, ["float32", "float16"]) * 2
     assert [(p.rows, p.dtype) for p in by_size(problems)] == [(8, "float32"), (8, "float16"), (4, "float32"), (4, "float16")]
 
 
