@@ -9,6 +9,8 @@ from autotune.backends import Backend
 from autotune.catalogue import shipped
 from autotune.errors import UsageError
 
+MOST_HANG_TIMEOUT_S = 1e6  # eleven days; a wait is counted in 32 bits of milliseconds
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -22,8 +24,12 @@ def select(word: str, *, protocol: Literal["cold", "warm"] = "cold", hang_timeou
     """The backend for `auto`, `cuda`, `cuda:I`, `emulator`, `recorded`, `recorded:PATH` or `recorded:PATH#DEVICE`.
 
     `auto` is the first CUDA GPU, and the shipped recordings where there is none. Raises UsageError for any other word, and when
-    what the device needs is missing.
+    what the device needs is missing, and for limits that make no sense.
     """
+    if not 0 < hang_timeout_s <= MOST_HANG_TIMEOUT_S:
+        raise UsageError(f"a hang timeout of {hang_timeout_s} s is none; give seconds above 0 and up to {MOST_HANG_TIMEOUT_S:g}")
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"{jobs} compilers at once build nothing; give 1 or more, or None for one per core")
     kind, _, rest = word.partition(":")
     if kind == "auto" and not rest:
         if gpu_count():

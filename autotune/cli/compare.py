@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from autotune.cli.options import NumberRange
 from autotune.cli.output import SIZE, Column, Form, Row, emit, microseconds, parameters, percent, reading, say
 from autotune.database import Database
 from autotune.database.comparison import RUN_TO_RUN, Side, compare_best, compare_configurations, differences, only_in
@@ -44,9 +45,7 @@ DIFFERENCES = (Column("what", "", right=False), Column("a", "A", right=False, lo
 @click.argument("b", metavar="B[#DEVICE]")
 @click.option("--configurations", is_flag=True, help="Every configuration that both have timed, rather than the best of each problem.")
 @click.option("--changed", is_flag=True, help="Only rows that are faster or slower beyond noise.")
-@click.option(
-    "--tolerance", type=click.FloatRange(min=0), default=RUN_TO_RUN, show_default=True, help="Changes up to this share are noise."
-)
+@click.option("--tolerance", type=NumberRange(min=0), default=RUN_TO_RUN, show_default=True, help="Changes up to this share are noise.")
 @click.option("--fail-if-slower", is_flag=True, help="Exit status 1 when something in B is slower beyond noise.")
 @reading
 def compare_command(a: str, b: str, configurations: bool, changed: bool, tolerance: float, fail_if_slower: bool, form: Form) -> int:

@@ -1,5 +1,6 @@
 """Options that several commands share, and what they are turned into."""
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,16 @@ Command = Callable[..., Any]
 
 DEFAULT_SIZE = "4096x4096"
 DEFAULT_DTYPE = "float32"
+
+
+class NumberRange(click.FloatRange):
+    """A number between limits. Neither nan, which lies within any limits as click compares, nor infinity: a limit of that is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def db_option(command: Command) -> Command:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from autotune.catalogue import load, operation_names
-from autotune.cli.options import db_option, kernels_option
+from autotune.cli.options import NumberRange, db_option, kernels_option
 from autotune.cli.output import Column, Form, Row, emit, reading, say
 from autotune.database import Database, default_path
 from autotune.database.prune import FAILED, OLDER, REPLAYED, STALE, SUPERSEDED, Rule, present_templates
@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 @click.command("prune")
-@click.option("--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Trials made more than this many days ago.")
+@click.option("--older-than", type=NumberRange(min=0), metavar="DAYS", help="Trials made more than this many days ago.")
 @click.option("--stale", is_flag=True, help="Trials of a template that is not the present one.")
 @click.option("--superseded", is_flag=True, help="Trials that were repeated later with at least the same care on the same device.")
 @click.option("--replayed", is_flag=True, help="Trials that were replayed from another database.")

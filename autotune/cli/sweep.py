@@ -10,8 +10,8 @@ import click
 
 from autotune.backends import Backend
 from autotune.backends.recorded import RecordedBackend
-from autotune.backends.select import select
-from autotune.cli.options import db_option, device_option, kernels_option, operation_of, problems_of
+from autotune.backends.select import MOST_HANG_TIMEOUT_S, select
+from autotune.cli.options import NumberRange, db_option, device_option, kernels_option, operation_of, problems_of
 from autotune.cli.output import Column, Row, emit, microseconds, parameters, percent
 from autotune.cli.progress import watcher
 from autotune.database import Database, default_path
@@ -40,10 +40,8 @@ VERSION_COLUMNS = (
 @click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
 @device_option("auto")
 @click.option("--trials", type=click.IntRange(min=1), help="Stop at this many configurations per problem, earlier runs counted in.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after this many seconds per problem.")
-@click.option(
-    "--until-gain", type=click.FloatRange(0, 1, min_open=True), help="Stop once less than this share may be gained, such as 0.01."
-)
+@click.option("--seconds", type=NumberRange(min=0, min_open=True), help="Stop after this many seconds per problem.")
+@click.option("--until-gain", type=NumberRange(0, 1, min_open=True), help="Stop once less than this share may be gained, such as 0.01.")
 @click.option("--exhaustive", is_flag=True, help="Measure every configuration, however many there are.")
 @click.option(
     "--protocol", type=click.Choice(["cold", "warm"]), default="cold", help="Whether data lies in the L2 cache when a sample begins."
@@ -53,7 +51,11 @@ VERSION_COLUMNS = (
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
 @click.option(
-    "--hang-timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, metavar="S", help="Seconds until a kernel counts as hung."
+    "--hang-timeout",
+    type=NumberRange(0, MOST_HANG_TIMEOUT_S, min_open=True),
+    default=10.0,
+    metavar="S",
+    help="Seconds until a kernel counts as hung.",
 )
 @click.option("--from-misses", is_flag=True, help="Also the sizes that the dispatcher noted it had no answer of its own for.")
 @db_option
