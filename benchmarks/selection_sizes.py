@@ -82,7 +82,7 @@ def recorded(most_bytes: int = 2 << 30) -> list[Size]:
     unseen = {size for sizes in held_out().values() for size in sizes}
     mixed = training()
     random.Random(7).shuffle(mixed)
-    parts = [mixed, _served(), list(_spread(138))]
+    parts = [mixed, _served(), list(_spread(225))]
     longest = max(map(len, parts))
     interleaved = [part[place * len(part) // longest] for place in range(longest) for part in parts]
     return [size for size in dict.fromkeys(interleaved) if size not in unseen and 4 * size[0] * size[1] <= most_bytes]
