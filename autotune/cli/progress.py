@@ -4,8 +4,9 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,10 @@ from autotune.device import Device
 from autotune.selector.training import Trained
 from autotune.trial import Outcome
 from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress
 
 SHOWN_FAILURES = 3
 
@@ -83,19 +88,10 @@ class BarWatcher(PlainWatcher):
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         super().__init__()
         self._console = Console()
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[best]}"),
-            console=self._console,
-            transient=True,
-        )
+        self._progress = _two_lines(self._console)
         self._place = 0
         self._tuning_since = self._started
         self._builds = self._progress.add_task("building", total=None, best="", visible=False)
@@ -113,13 +109,13 @@ class BarWatcher(PlainWatcher):
     def problem(self, summary: ProblemSummary) -> None:
         self._place += 1
         self._progress.reset(
-            self._trials, description=self._named(summary), total=summary.planned, completed=summary.known, best=self._all_left()
+            self._trials, description=self._named(summary), total=summary.planned, completed=summary.known, best=self._best(summary, None)
         )
         self._progress.update(self._trials, visible=True)
 
     def trial(self, summary: ProblemSummary, attempt: Attempt) -> None:
         completed = summary.known + summary.done + 1
-        self._progress.update(self._trials, completed=completed, best=self._best(summary, attempt.best_us) + self._all_left())
+        self._progress.update(self._trials, completed=completed, best=self._best(summary, attempt.best_us))
 
     def racing(self, summary: ProblemSummary, contenders: int) -> None:
         self._progress.update(self._trials, description=f"{self._named(summary)}, {contenders} race")
@@ -142,22 +138,43 @@ class BarWatcher(PlainWatcher):
         parts = [f"best {microseconds(best_us)} us"] if best_us else []
         if best_us and summary.copy_us:
             parts.append(f"{percent(summary.copy_us / best_us)} of copy")
+        parts += self._all_left(summary)
         others = Counter(summary.outcomes)
         del others[Outcome.OK]
         if others:
             parts.append(outcomes(others))
-        return ", ".join(parts) + self._note
+        return ", ".join(parts) + self._note if parts else ""
 
-    def _all_left(self) -> str:
-        """The time that all further problems are going to take, going by those before."""
-        before, left = self._place - 1, self._problems - self._place
-        if not before or not left:
-            return ""
-        seconds = (time.monotonic() - self._tuning_since) / before * left
-        return f"; the other {left} in about {timedelta(seconds=round(seconds))}"
+    def _all_left(self, summary: ProblemSummary) -> list[str]:
+        """The time that this problem and all further ones are going to take, going by what is behind."""
+        to_do = summary.planned - summary.known if summary.planned else 0
+        behind = self._place - 1 + (summary.done / to_do if to_do else 0.0)
+        if not behind or self._problems == 1:
+            return []
+        seconds = (time.monotonic() - self._tuning_since) / behind * (self._problems - behind)
+        return [f"all {self._problems} done in about {timedelta(seconds=round(seconds))}"]
 
     def _say(self, line: str) -> None:
         self._console.print(line + self._note, markup=False, highlight=False)
+
+
+def _two_lines(console: "Console") -> "Progress":
+    """A line with the bar, how many are done and the time left, and a line with all else: in 80 columns they do not fit on one."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class TwoLines(Progress):
+        def get_renderables(self) -> Iterator["RenderableType"]:
+            yield from super().get_renderables()
+            yield from (Text(task.fields["best"], no_wrap=True, overflow="ellipsis") for task in self.tasks if task.fields["best"])
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=max(8, min(24, console.width - 64))),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),
+    )
+    return TwoLines(*columns, console=console, transient=True)
 
 
 class JsonWatcher(Watcher):
