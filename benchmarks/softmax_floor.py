@@ -2,7 +2,7 @@
 
 A floor is a version's template with the headers in `floor/` in the place of those of the same names. So it has the grid, the blocks, the
 packs, the clusters and the exchange of that version. What is left of its arithmetic is one instruction for two words, so that the exchange
-waits for all loads, and those of the exchange itself. Versions up to v5, v9 and v11 also keep what they do to a pack besides exponentials.
+waits for all loads, and those of the exchange itself. Versions up to v5, and v9, also keep what they do to a pack besides exponentials.
 """
 
 import os

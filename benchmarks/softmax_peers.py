@@ -40,7 +40,7 @@ from autotune.statistics import median, spread
 from autotune.trial import Failure, Instance
 from benchmarks import softmax_floor
 from benchmarks.softmax_cells import SIZES, Cell, Record, cells_of
-from benchmarks.softmax_report import summary, table
+from benchmarks.softmax_report import OURS, summary, table
 from benchmarks.softmax_rivals import COMPILED, Rival, installed, prepare_rivals
 from benchmarks.softmax_timing import Buffers, Call, Timed, in_turn, instance_call
 
@@ -137,7 +137,7 @@ def measure(cell: Cell, field: Field, seed: int) -> dict[str, Any]:
     while timed and time.monotonic() < until:
         next(iter(timed.values())).sample()
     clocks = [field.clocks.sm_mhz()]
-    samples = in_turn(timed, buffers.samples, seed, lambda: clocks.append(field.clocks.sm_mhz()))
+    samples = in_turn(timed, OURS, buffers.samples, seed, lambda: clocks.append(field.clocks.sm_mhz()))
     chosen = field.dispatcher.explain(problem.rows, problem.cols, problem.dtype).chosen
     return {
         "dtype": problem.dtype,
@@ -233,7 +233,8 @@ def measure_all(cells: list[Cell], field: Field, record: Record, until: float) -
             print(f"{cell.problem}: {error}".splitlines()[0], flush=True)
             continue
         record.add(row)
-        gc.collect()
+        if row["failed"]:
+            gc.collect()  # an exception keeps the buffers of the cell alive
         torch.cuda.empty_cache()
         took = time.monotonic() - began
         slowest = max(slowest, took)

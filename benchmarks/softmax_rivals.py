@@ -138,7 +138,10 @@ def prepare(name: str, problem: Problem) -> str:
 def prepare_rivals(problems: Iterable[Problem], names: Iterable[str], processes: int, at_most_s: float) -> str:
     """Compiles rivals in many processes, so that what follows finds it in their caches; what is not done in time is compiled then."""
     wanted = list(problems)
-    tasks = [(name, problem) for name in COMPILED if name in names for problem in wanted]
+    of_length = list(
+        {(problem.dtype, problem.cols): problem for problem in wanted}.values()
+    )  # all but torch.compile know the rows only then
+    tasks = [(name, problem) for name in COMPILED if name in names for problem in (wanted if name == "torch_compile" else of_length)]
     until = time.monotonic() + at_most_s
     with multiprocessing.get_context("spawn").Pool(processes, alone) as pool:  # ended, whatever it does, when the block is left
         pending = [pool.apply_async(prepare, task) for task in tasks]

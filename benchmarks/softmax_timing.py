@@ -3,7 +3,7 @@
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import torch
 
@@ -15,8 +15,9 @@ from autotune.trial import Instance
 
 Call = Callable[[torch.Tensor, torch.Tensor], object]  # (input, output) -> the output where the contestant makes its own
 
-MOST_LAUNCHES, SAMPLES, SAMPLES_OF_ONE_LAP = 2000, 9, 25
-SAMPLE_US, LAUNCH_US, BYTES_PER_US = 8000.0, 1.0, 4e6  # what a sample should take; how long a launch does, by which it is sized
+MOST_LAUNCHES, SAMPLES, SAMPLES_OF_ONE_LAP, SAMPLES_BEHIND = 2000, 11, 25, 4
+SAMPLE_US, LAUNCH_US, BYTES_PER_US = 2500.0, 1.0, 4e6  # what a sample should take; how long a launch does, by which it is sized
+FAR_BEHIND = 1.5  # whoever takes so many times as long as the fastest need not be known as well
 
 
 class Buffers:
@@ -56,6 +57,7 @@ class Timed:
                 for pair in pairs:
                     made.append(call(*pair))
         self.sample()
+        self.about_us = self.sample()
 
     def sample(self) -> float:
         with torch.cuda.stream(self._stream):
@@ -68,15 +70,22 @@ class Timed:
         return float(self._before.elapsed_time(self._after)) * 1e3 / self._launches
 
 
-def in_turn(timed: Mapping[str, Timed], rounds: int, seed: int, after_round: Callable[[], object]) -> dict[str, list[float]]:
-    """`rounds` samples of each, taken in rounds in which every contestant has its turn, each time in another order."""
+def in_turn(
+    timed: Mapping[str, Timed], known: Container[str], rounds: int, seed: int, after: Callable[[], object]
+) -> dict[str, list[float]]:
+    """Samples of each, taken in `rounds` rounds in which all have their turn, each time in another order.
+
+    Of those far behind the fastest there are only a few, except of those in `known`. `after` is called after each round.
+    """
     samples: dict[str, list[float]] = {name: [] for name in timed}
     order, generator = list(timed), random.Random(seed)
-    for _ in range(rounds):
+    fastest_us = min((one.about_us for name, one in timed.items() if name not in known), default=math.inf)
+    for done in range(rounds):
         generator.shuffle(order)
         for name in order:
-            samples[name].append(timed[name].sample())
-        after_round()
+            if done < SAMPLES_BEHIND or name in known or timed[name].about_us < FAR_BEHIND * fastest_us:
+                samples[name].append(timed[name].sample())
+        after()
     return samples
 
 

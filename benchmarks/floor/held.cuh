@@ -34,11 +34,11 @@ struct Held {
     }
 
     __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, float, Partial all) const {
-        if (all.sum > 0.0f && __float_as_uint(all.maximum) != impossible) store_all(row, first, stride);
+        if (__float_as_uint(all.sum) != impossible && __float_as_uint(all.maximum) != impossible) store_all(row, first, stride);
     }
     template <class ValueOf>
     __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, ValueOf value_of) const {
-        if (value_of(0, 0) > 0.0f) store_all(row, first, stride);
+        if (__float_as_uint(value_of(0, 0)) != impossible) store_all(row, first, stride);
     }
     __device__ __forceinline__ void store_all(const Row<Element, vector, edges>& row, int first, int stride) const {
 #pragma unroll
