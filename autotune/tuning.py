@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import log2
 
 from autotune import source
 from autotune.backends import Backend, Bench
@@ -18,6 +17,7 @@ from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.race import Race, screen
 from autotune.search import Budget, Study
+from autotune.search.neighbours import distance, nearest
 from autotune.statistics import median
 from autotune.trial import Failure, Instance, Outcome, ProblemFailure, Round
 from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
@@ -25,7 +25,6 @@ from autotune.workshop import Workshop
 
 SMALL_SPACE = 1024  # a space up to this size is measured whole: that takes seconds, and a search could only miss something
 BATCH = 16
-NEIGHBOURS = 3
 SENTINEL_ROUNDS = 3
 
 
@@ -121,19 +120,16 @@ class Tuning:
         """What the database knows of the problem at this moment."""
         return look(self._tools.database, self._tools.backend, self._problem, self._space, self._shas)
 
-    def _priors(self) -> list[Mapping[Configuration, float]]:
-        """Times for the search to start from: this problem's stale ones, then those of the nearest measured problems."""
+    def _priors(self) -> list[tuple[float, Mapping[Configuration, float]]]:
+        """Times for the search to start from, with how far they are: this problem's stale ones, then the nearest measured problems'."""
         if self._budget.exhaustive:
             return []
         backend, database = self._tools.backend, self._tools.database
-        here = self._problem
-        others = [
-            p for p in database.problems_measured(here.operation, backend.device, backend.timing) if p.dtype == here.dtype and p != here
-        ]
-        nearest = sorted(others, key=lambda p: abs(log2(p.rows / here.rows)) + 4 * abs(log2(p.cols / here.cols)))[:NEIGHBOURS]
-        found = [database.trials(backend.device, backend.timing, problem=p, replayed=backend.replayed) for p in nearest]
-        stale = self._known.evidence.stale
-        return [{t.configuration: t.time_us for t in trials if t.outcome.timed and t.time_us} for trials in [stale, *found] if trials]
+        near = nearest(self._problem, database.problems_measured(self._problem.operation, backend.device, backend.timing))
+        found = [database.trials(backend.device, backend.timing, problem=p, replayed=backend.replayed) for p in near]
+        distances = [0.0, *(distance(self._problem, p) for p in near)]
+        evidence = zip(distances, [self._known.evidence.stale, *found], strict=True)
+        return [(far, {t.configuration: t.time_us for t in trials if t.outcome.timed and t.time_us}) for far, trials in evidence if trials]
 
     def _ask_sentinels(self, bench: Bench, mine: ProblemSummary) -> None:
         """Time again what tells whether the times taken with another driver or compiler still hold, and look at them anew."""
@@ -156,7 +152,9 @@ class Tuning:
                 mine.done += 1
 
     def _study(self) -> Study:
-        return Study(self._space, seed=self._tools.seed, known=self._known.times, priors=self._priors())
+        priors = self._priors()
+        times, distances = [times for _, times in priors], [far for far, _ in priors]
+        return Study(self._space, seed=self._tools.seed, known=self._known.times, priors=times, distances=distances)
 
     def _batch(self, study: Study) -> int:
         """How many configurations to ask for at once: all where order does not matter, few where answers guide the questions."""

@@ -16,33 +16,53 @@ LEAST, MOST = -7.0, 5.0
 
 
 class GaussianProcess:
-    """Fitted to `targets` of mean 0 and variance 1, measured at the rows of `features` and `codes`.
+    """What a point learns from those that were measured, over a pool of points that is asked about again and again.
 
     The kernel is Matérn 5/2 over `features` with one length per group of columns, plus for each parameter whose code agrees an equal share
-    of the additive variance. `theta` holds the logarithms of the inverse lengths, the signal and the noise; it is fitted by `steps` steps
-    from `start`, a posteriori most likely.
+    of the additive variance. `theta` holds the logarithms of the inverse lengths, the signal and the noise. One more measurement or one
+    more point in the pool costs a row or a column, not a new factorisation, as long as `theta` stays.
     Shapes: features (points, columns), codes (points, parameters), groups (columns,), targets (points,), theta (groups + 2,).
     """
 
-    def __init__(
-        self, features: Floats, codes: Indices, groups: Indices, targets: Floats, start: Floats | None = None, steps: int = 30
-    ) -> None:
-        self._codes, self._groups = codes, groups
-        squares = np.stack([_squares(features[:, groups == group]) for group in range(int(groups.max()) + 1)]) if steps else None
-        agreement = _agreement(codes, codes)
-        self.theta = start if start is not None else np.concatenate([np.full(int(groups.max()) + 1, MODE[0]), MODE[1:]])
-        if squares is not None:
-            self.theta = _fit(self.theta, squares, agreement, targets, steps)
-        self._scaled = features * np.exp(self.theta[:-2])[groups]
-        covariance = self._covariance(self._scaled, agreement) + _noise(self.theta) * np.eye(len(targets))
-        self._inverse = np.linalg.inv(np.linalg.cholesky(covariance))
-        self._weights = self._inverse.T @ (self._inverse @ targets)
+    def __init__(self, groups: Indices) -> None:
+        self._groups = groups
+        self.theta: Floats = np.concatenate([np.full(int(groups.max()) + 1, MODE[0]), MODE[1:]])
 
-    def predict(self, features: Floats, codes: Indices) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the target at each row, without the noise of a measurement."""
-        cross = self._covariance(self._scale(features), _agreement(codes, self._codes))
-        explained = ((cross @ self._inverse.T) ** 2).sum(1)
-        return cross @ self._weights, np.sqrt(np.maximum(np.exp(2 * self.theta[-2]) - explained, 1e-12))
+    def fit(self, features: Floats, codes: Indices, targets: Floats, steps: int) -> None:
+        """Moves `theta` towards the most likely a posteriori, given `targets` of mean 0 and variance 1."""
+        squares = np.stack([_squares(features[:, self._groups == group]) for group in range(int(self._groups.max()) + 1)])
+        self.theta = _fit(self.theta, squares, _agreement(codes, codes), targets, steps)
+
+    def condition(self, features: Floats, codes: Indices) -> None:
+        """Starts anew from measurements at these points, with an empty pool."""
+        self._scaled, self._codes = self._scale(features), codes
+        covariance = self._covariance(self._scaled, codes, self._scaled, codes) + _noise(self.theta) * np.eye(len(codes))
+        self._inverse = np.linalg.inv(np.linalg.cholesky(covariance))
+        self._pool, self._pool_codes = self._scaled[:0], codes[:0]
+        self._whitened, self._explained = np.empty((len(codes), 0)), np.empty(0)
+
+    def add(self, features: Floats, codes: Indices) -> None:
+        """Takes in measurements at these further points."""
+        for point, code in zip(self._scale(features)[:, None], codes[:, None], strict=True):
+            known = self._inverse @ self._covariance(self._scaled, self._codes, point, code)[:, 0]
+            rest = float(np.sqrt(max(np.exp(2 * self.theta[-2]) + _noise(self.theta) - known @ known, JITTER)))
+            whitened = (self._covariance(point, code, self._pool, self._pool_codes)[0] - known @ self._whitened) / rest
+            row = np.append(-(known @ self._inverse), 1.0) / rest
+            self._inverse = np.vstack([np.pad(self._inverse, ((0, 0), (0, 1))), row])
+            self._whitened, self._explained = np.vstack([self._whitened, whitened]), self._explained + whitened**2
+            self._scaled, self._codes = np.vstack([self._scaled, point]), np.vstack([self._codes, code])
+
+    def widen(self, features: Floats, codes: Indices) -> None:
+        """Adds points to the pool."""
+        scaled = self._scale(features)
+        whitened = self._inverse @ self._covariance(self._scaled, self._codes, scaled, codes)
+        self._whitened, self._explained = np.hstack([self._whitened, whitened]), np.append(self._explained, (whitened**2).sum(0))
+        self._pool, self._pool_codes = np.vstack([self._pool, scaled]), np.vstack([self._pool_codes, codes])
+
+    def predict(self, targets: Floats) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the target at each point of the pool, without the noise of a measurement."""
+        variance = np.exp(2 * self.theta[-2]) - self._explained
+        return (self._inverse @ targets) @ self._whitened, np.sqrt(np.maximum(variance, 1e-12))
 
     def likeness(self, features: Floats, to: Floats) -> Floats:
         """How much the rows of `features` are like those of `to`, 0 … 1, by the smooth part of the kernel."""
@@ -51,9 +71,9 @@ class GaussianProcess:
     def _scale(self, features: Floats) -> Floats:
         return np.asarray(features * np.exp(self.theta[:-2])[self._groups])
 
-    def _covariance(self, scaled: Floats, agreement: Floats) -> Floats:
-        smooth = _matern(_distances(scaled, self._scaled))
-        return np.asarray(np.exp(2 * self.theta[-2]) * ((1 - ADDITIVE) * smooth + ADDITIVE * agreement))
+    def _covariance(self, a: Floats, a_codes: Indices, b: Floats, b_codes: Indices) -> Floats:
+        signal = np.exp(2 * self.theta[-2])
+        return np.asarray(signal * ((1 - ADDITIVE) * _matern(_distances(a, b)) + ADDITIVE * _agreement(a_codes, b_codes)))
 
 
 def _distances(a: Floats, b: Floats) -> Floats:

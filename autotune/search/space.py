@@ -1,5 +1,6 @@
 """The enumerated set of configurations as numbers: what surrogates and distances are computed on."""
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -39,8 +40,9 @@ class Space:
         columns = columns or [np.zeros((len(rows), 1))]
         self.features: Floats = np.hstack(columns)
         logarithms = [_logarithms(self.codes[:, i], self.values[name]) for i, name in enumerate(varying) if _scale(self.values[name])]
-        self.process, self.groups = _process(columns, self.codes, [self.values[name] for name in varying], logarithms)
-        self.forest: Floats = np.hstack([self.features, *_forest(logarithms)])
+        aligned = [_alignment(self.codes[:, i], self.values[name]) for i, name in enumerate(varying) if _uneven(self.values[name])]
+        self.process, self.groups = _process(columns + aligned, self.codes, [self.values[name] for name in varying], logarithms)
+        self.forest: Floats = np.hstack([self.features, *aligned, *_forest(logarithms)])
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -77,6 +79,17 @@ def _scale(values: tuple[Value, ...]) -> bool:
 def _logarithms(codes: Indices, values: tuple[Value, ...]) -> Floats:
     scale = np.log2(np.maximum(np.array(values, dtype=np.float64), 0.5))
     return np.asarray(np.where(codes < 0, scale.mean(), scale[codes]))
+
+
+def _uneven(values: tuple[Value, ...]) -> bool:
+    """Whether some values are multiples of a higher power of two than larger ones are."""
+    return _scale(values) and any(isinstance(value, int) and value & (value - 1) for value in values)
+
+
+def _alignment(codes: Indices, values: tuple[Value, ...]) -> Floats:
+    """The largest power of two that divides each value, as its logarithm scaled to 0 … 1: what memory is aligned to."""
+    powers = np.array([math.log2(value & -value) if isinstance(value, int) and value else 10.0 for value in values])
+    return _unit(np.where(codes < 0, powers.mean(), powers[codes]))
 
 
 def _unit(column: Floats) -> Floats:

@@ -23,8 +23,8 @@ class Study:
     Times are microseconds; None stands for a configuration that failed. `known` is what was measured on this very problem, `priors` are
     times that only hint at it: neighbouring problems, other devices, or a kernel that has changed since, the nearest first.
     `distances` says how far each of them is, 0 for as good as the problem itself; left out, they count 1, 2, 3 …
-    Configurations of `known` and `priors` that are not in the set are ignored. The same arguments and the same answers give
-    the same questions.
+    Configurations of `known` that are not in the set are ignored; of `priors`, they tell of their like. The same arguments and the same
+    answers give the same questions.
     """
 
     def __init__(
@@ -36,14 +36,16 @@ class Study:
         priors: Sequence[Times] = (),
         distances: Sequence[float] | None = None,
     ) -> None:
-        self._space = Space(configurations)
-        hints = [self._indexed(prior) for prior in priors]
-        self._proposer = Proposer(self._space, seed, hints, _distances(distances, len(hints)))
+        allowed = dict.fromkeys(configurations)
+        self._allowed = len(allowed)
+        self._space = Space([*allowed, *(configuration for prior in priors for configuration in prior)])
+        hints = [{self._space.index[configuration]: time for configuration, time in prior.items()} for prior in priors]
+        self._proposer = Proposer(self._space, self._allowed, seed, hints, _distances(distances, len(hints)))
         self._planned: list[int] = []
         self._trials: dict[int, optuna.Trial] = {}
         self._start_optuna()
         for configuration, time_us in (known or {}).items():
-            if configuration in self._space.index:
+            if configuration in allowed:
                 self.tell(configuration, time_us)
 
     @property
@@ -73,6 +75,8 @@ class Study:
         Raises KeyError for a configuration outside the set and ValueError for a time that is not a positive number.
         """
         index = self._space.index[configuration]
+        if index >= self._allowed:
+            raise KeyError(configuration)
         if time_us is not None and not (time_us > 0 and math.isfinite(time_us)):
             raise ValueError(f"{time_us} us of {configuration} is not a time; tell a positive number, or None for a failure")
         self._proposer.tell(index, time_us)
@@ -81,9 +85,6 @@ class Study:
     def expected_gain(self) -> float:
         """By which share of the best time the rest of the search may be expected to improve it, 0 … 1."""
         return self._proposer.expected_gain()
-
-    def _indexed(self, times: Times) -> dict[int, float | None]:
-        return {self._space.index[configuration]: time for configuration, time in times.items() if configuration in self._space.index}
 
     def _choose(self) -> int:
         return self._planned.pop() if self._planned else self._proposer.propose(1)[0]
