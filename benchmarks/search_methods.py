@@ -2,16 +2,16 @@
 
 import atexit
 import contextlib
+import copy
 import importlib.util
 import io
 import json
-import math
 import random
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from search_spaces import RecordedSpace, load
 
 from autotune.configuration import Configuration, Value
 from autotune.search import Study
+from autotune.search.neighbours import distance, nearest
 from autotune.search.space import parameters
 
 KERNEL_TUNER = "kernel_tuner:"
@@ -28,9 +29,10 @@ STRATEGIES = (
     "genetic_algorithm", "simulated_annealing", "pso", "hybrid_vndx", "adaptive_tabu_greywolf", "diff_evo", "firefly_algorithm",
     "dual_annealing", "greedy_ils", "mls", "bayes_opt",
 )  # fmt: skip
-NEIGHBOURS = 3
-FUTILE_ASKS = 30  # asks per evaluation after which a method that repeats itself has ended
+STRONG = 5  # of the strategies; the others run after everything else, the slow last one at the end
+FUTILE_ASKS = 60  # in a row without anything new, after which a method that repeats itself has ended
 MISSING = -1
+ENUMERATED: dict[str, Any] = {}  # what Kernel Tuner found valid, by a space's fingerprint
 
 
 def ours(space: RecordedSpace, seed: int) -> list[float]:
@@ -40,9 +42,12 @@ def ours(space: RecordedSpace, seed: int) -> list[float]:
 
 def ours_with_neighbours(space: RecordedSpace, seed: int) -> list[float]:
     """Our search, knowing what the three nearest problems of the same database took; nothing where there are none."""
-    others = [other for other in load(str(space.path)) if other.size and space.size and other is not space and other.size != space.size]
-    nearest = sorted(others, key=lambda other: _distance(space, other))[:NEIGHBOURS]
-    return _replay(Study(list(space.times), seed=seed, priors=[other.times for other in nearest]), space) if nearest else []
+    others = {other.problem: other.times for other in load(str(space.path)) if other.problem and other.name != space.name}
+    if space.problem is None:
+        return []
+    near = nearest(space.problem, others)
+    priors, distances = [others[problem] for problem in near], [distance(space.problem, problem) for problem in near]
+    return _replay(Study(list(space.times), seed=seed, priors=priors, distances=distances), space) if near else []
 
 
 def uniform(space: RecordedSpace, seed: int) -> list[float]:
@@ -52,23 +57,30 @@ def uniform(space: RecordedSpace, seed: int) -> list[float]:
 
 
 def tpe(space: RecordedSpace, seed: int) -> list[float]:
-    """Optuna's default sampler over the parameters' values; what is invalid or known is told as such and costs it nothing."""
+    """Optuna's default sampler, asked for the version and then for that version's parameters, as one writes an Optuna objective.
+
+    What it repeats or makes up costs it nothing, and it is told of a combination that is not in the space that it failed.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    names, values, times = _table(space)
+    axes = _axes(space)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-    measured: dict[tuple[Value, ...], float] = {}
-    for _ in range(FUTILE_ASKS * space.evaluations):
+    measured: dict[Configuration, float] = {}
+    idle = 0
+    while len(measured) < space.evaluations and idle < FUTILE_ASKS:
         trial = study.ask()
-        asked: tuple[Any, ...] = tuple(trial.suggest_categorical(name, values[name]) for name in names)
-        if asked in times:
-            study.tell(trial, times[asked])
-            measured[asked] = times[asked]
+        version = trial.suggest_categorical("version", list(axes))
+        values = [(name, trial.suggest_categorical(f"{version} {name}", options)) for name, options in axes[version].items()]
+        asked = Configuration(version, tuple(values))
+        idle = idle + 1 if asked in measured or asked not in space.times else 0
+        if asked in space.times:
+            study.tell(trial, space.times[asked])
+            measured[asked] = space.times[asked]
+            if measured[asked] == space.optimum:
+                break
         else:
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        if len(measured) == space.evaluations:
-            break
     return list(measured.values())
 
 
@@ -79,13 +91,33 @@ def kernel_tuner(space: RecordedSpace, seed: int, strategy: str) -> list[float]:
     names, _, times = _table(space)
     random.seed(seed)
     np.random.seed(seed)
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(), _enumerated_once(space.fingerprint):
         warnings.simplefilter("ignore")
         results, _ = tune_cache(
             _cache_file(str(space.path), space.name), strategy=strategy, strategy_options={"max_fevals": space.evaluations}, quiet=True
         )
     asked = dict.fromkeys(tuple(result[name] for name in names) for result in results)
     return [times[configuration] for configuration in asked if configuration in times][: space.evaluations]
+
+
+@contextlib.contextmanager
+def _enumerated_once(fingerprint: str) -> Iterator[None]:
+    """Lets Kernel Tuner work out the valid configurations of a space once per process: it takes nine tenths of a replay's time."""
+    from kernel_tuner.searchspace import Searchspace
+
+    name = "_Searchspace__build_searchspace"
+    build = getattr(Searchspace, name)
+
+    def remembered(searchspace: Any, *arguments: Any) -> Any:
+        if fingerprint not in ENUMERATED:
+            ENUMERATED[fingerprint] = build(searchspace, *arguments)
+        return tuple(copy.copy(part) for part in ENUMERATED[fingerprint])
+
+    setattr(Searchspace, name, remembered)
+    try:
+        yield
+    finally:
+        setattr(Searchspace, name, build)
 
 
 ALL: dict[str, Callable[[RecordedSpace, int], list[float]]] = {
@@ -95,6 +127,12 @@ ALL: dict[str, Callable[[RecordedSpace, int], list[float]]] = {
     "tpe": tpe,
     **{KERNEL_TUNER + name: partial(kernel_tuner, strategy=name) for name in STRATEGIES},
 }
+
+
+def turn(method: str) -> int:
+    """When a method runs: 0 first."""
+    place = STRATEGIES.index(method.removeprefix(KERNEL_TUNER)) if method.startswith(KERNEL_TUNER) else 0
+    return (place >= STRONG) + (place == len(STRATEGIES) - 1)
 
 
 def available(wanted: str) -> tuple[list[str], list[str]]:
@@ -109,16 +147,19 @@ def available(wanted: str) -> tuple[list[str], list[str]]:
 
 def _replay(study: Study, space: RecordedSpace) -> list[float]:
     found: list[float] = []
-    while len(found) < space.evaluations and (asked := study.ask()):
+    while len(found) < space.evaluations and space.optimum not in found[-1:] and (asked := study.ask()):
         study.tell(asked[0], space.times[asked[0]])
         found.append(space.times[asked[0]])
     return found
 
 
-def _distance(a: RecordedSpace, b: RecordedSpace) -> float:
-    assert a.size is not None
-    assert b.size is not None
-    return abs(math.log2(a.size[0] / b.size[0])) + 4 * abs(math.log2(a.size[1] / b.size[1]))
+def _axes(space: RecordedSpace) -> dict[str, dict[str, list[Value]]]:
+    """The values of each parameter that occur, by version."""
+    found: dict[str, dict[str, set[Value]]] = {}
+    for configuration in space.times:
+        for name, value in configuration.parameters:
+            found.setdefault(configuration.version, {}).setdefault(name, set()).add(value)
+    return {version: {name: sorted(values, key=str) for name, values in axes.items()} for version, axes in found.items()}
 
 
 def _row(configuration: Configuration, names: Sequence[str]) -> tuple[Value, ...]:

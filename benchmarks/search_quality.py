@@ -18,7 +18,9 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -27,10 +29,12 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 import search_methods
 import search_report
 import search_spaces
+from search_spaces import RecordedSpace
 
 import autotune.search
 
 Task = tuple[str, str, str, int]  # file, space, method, seed
+SEEDS_AT_ONCE = 5
 
 
 def main() -> None:
@@ -40,11 +44,24 @@ def main() -> None:
     print("\n".join([f"{len(spaces)} spaces, {len(methods)} methods, {arguments.seeds} seeds", *absent]), flush=True)
     log = Path(arguments.work) / "runs.jsonl"
     log.parent.mkdir(parents=True, exist_ok=True)
-    tasks = [(str(space.path), space.name, method, seed) for method in methods for seed in range(arguments.seeds) for space in spaces]
+    keys = _tasks(spaces, methods, arguments.seeds)
     if not arguments.report_only:
-        _run([task for task in tasks if _key(task) not in _done(log)], log, arguments.processes)
+        done = _done(log)
+        _run({key: task for key, task in keys.items() if key not in done}, log, arguments.processes)
     runs = _done(log)
-    search_report.write({task: runs[_key(task)] for task in tasks if _key(task) in runs}, spaces, absent, Path(arguments.output))
+    search_report.write({task: runs[key] for key, task in keys.items() if key in runs}, spaces, absent, Path(arguments.output))
+
+
+def _tasks(spaces: Sequence[RecordedSpace], methods: Sequence[str], seeds: int) -> dict[str, Task]:
+    """Every run by its key, a few seeds of everything first: an interrupted benchmark can be reported."""
+    tasks = {
+        _key(space, method, seed): (str(space.path), space.name, method, seed)
+        for seed in range(seeds)
+        for method in methods
+        for space in spaces
+        if search_spaces.representative(space) or (method.startswith("ours") and search_spaces.ours_alone(space))
+    }
+    return dict(sorted(tasks.items(), key=lambda item: (search_methods.turn(item[1][2]), item[1][3] // SEEDS_AT_ONCE)))
 
 
 def _arguments() -> argparse.Namespace:
@@ -59,12 +76,12 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(tasks: list[Task], log: Path, processes: int) -> None:
+def _run(tasks: Mapping[str, Task], log: Path, processes: int) -> None:
     started = time.monotonic()
     with log.open("a") as file, ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(_improvements, task): task for task in tasks}
+        running = {pool.submit(_improvements, task): key for key, task in tasks.items()}
         for count, future in enumerate(as_completed(running), 1):
-            line = {"key": _key(running[future]), "task": running[future], "improvements": future.result()}
+            line = {"key": running[future], "improvements": future.result()}
             file.write(json.dumps(line) + "\n")
             file.flush()
             if count % 25 == 0 or count == len(tasks):
@@ -82,12 +99,12 @@ def _improvements(task: Task) -> list[tuple[int, float]]:
     return found
 
 
-def _key(task: Task) -> str:
-    path, name, method, seed = task
+def _key(space: RecordedSpace, method: str, seed: int) -> str:
     own = _own_source() if method.startswith("ours") else ""
-    return "|".join([Path(path).name, name, method, str(seed), own])
+    return "|".join([space.path.name, space.name, space.fingerprint, method, str(seed), own])
 
 
+@cache
 def _own_source() -> str:
     folder = Path(autotune.search.__file__).parent
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py")))).hexdigest()[:12]

@@ -1,6 +1,7 @@
 """Recorded spaces: every configuration of a kernel with its time on one problem, from files of several kinds."""
 
 import gzip
+import hashlib
 import json
 import math
 from collections import defaultdict
@@ -8,15 +9,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.configuration import Configuration, Value
+from autotune.problem import Problem
+
+if TYPE_CHECKING:
+    from autotune.database import StoredTrial
 
 Floats = NDArray[np.float64]
 COVERED = 0.95  # the budget ends where random has come this share of the way from the median to the optimum
-LEAST_BUDGET = 20  # below, a score says more about the first draws than about the method
+LEAST_BUDGET, MOST_BUDGET = 20, 200  # below, a score tells more of the first draws than of the method; above, replays take hours
+LEAST_EVALUATIONS = 40  # of a run: what a search without any knowledge may take on softmax
+# One or two of each kind of softmax problem: square, long, short and odd rows, few rows. float32, since most versions are of that type.
+REPRESENTATIVE = (
+    "4096x4096", "4096x16384", "512x131072", "1048576x16", "1024x1000", "8192x4095", "16x1024", "8x131072"
+)  # fmt: skip
+
+
+FURTHER = (
+    "4096x1024", "8192x2048", "8192x8192", "2048x32768", "1024x65536", "256x262144", "262144x32", "65536x128", "65536x256", "32768x512",
+    "16384x2047", "64x50257", "1x1024", "1x4096", "128x4096", "32x128256", "1x131072", "262144x33", "1000000x17", "100000x100",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +43,12 @@ class RecordedSpace:
     path: Path
     name: str
     times: Mapping[Configuration, float]
-    size: tuple[int, int] | None = None  # rows and columns, where the problem is one of ours
+    problem: Problem | None = None  # where it is one of ours
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells a space from another of the same name, such as the same problem measured again."""
+        return hashlib.sha256(np.array(list(self.times.values())).tobytes()).hexdigest()[:8]
 
     @cached_property
     def optimum(self) -> float:
@@ -46,15 +68,26 @@ class RecordedSpace:
 
     @cached_property
     def budget(self) -> int:
-        """Evaluations after which random sampling is expected to have come 95 % of the way from the median to the optimum."""
+        """Evaluations after which random sampling is expected to have come 95 % of the way from the median to the optimum; 20 to 200."""
         median = float(np.median(list(self.times.values())))
         goal = median - COVERED * (median - self.optimum)
-        return max(int(np.argmax(self.random_curve <= goal)) + 1, LEAST_BUDGET)
+        reached = int(np.argmax(self.random_curve <= goal)) + 1
+        return min(max(reached, LEAST_BUDGET), MOST_BUDGET, len(self.times))
 
     @property
     def evaluations(self) -> int:
-        """How long every method runs: the budget, and at least 100, so that most reach 95 % of the optimum."""
-        return min(max(self.budget, 100), len(self.times))
+        """How long every method runs, unless it finds the optimum before."""
+        return min(max(self.budget, LEAST_EVALUATIONS), len(self.times))
+
+
+def ours_alone(space: RecordedSpace) -> bool:
+    """Whether our search runs on it beside, for how soon it finds what is worth finding on softmax."""
+    return space.problem is not None and space.problem.dtype == "float32" and space.problem.size in FURTHER
+
+
+def representative(space: RecordedSpace) -> bool:
+    """Whether every method runs on it: a space of someone else's, or one of the representative softmax problems."""
+    return space.problem is None or (space.problem.dtype == "float32" and space.problem.size in REPRESENTATIVE)
 
 
 def find(places: Sequence[Path]) -> list[RecordedSpace]:
@@ -85,19 +118,31 @@ def kernel_tuner_cache(path: Path) -> Iterator[RecordedSpace]:
 
 
 def own_database(path: Path) -> Iterator[RecordedSpace]:
-    """One space per device, protocol and problem of a database of ours."""
+    """One space per device, protocol and problem of a database of ours.
+
+    A time here is the median of the most careful rounds that a configuration reached. A race was run, and not everyone came to its end:
+    the finalists, and so the optimum of every space, have five paired rounds; those that left the race have its first rounds; those that
+    were more than 1.5 times slower than the fastest have one sample; and those 20 times slower one launch. So the slower a time, the less
+    certain it is. Of several trials of one configuration the most careful one counts, and of equally careful ones the last.
+    """
     from autotune.database import Database
 
     with Database(path, "read") as database:
         for device in database.devices_measured():
             for timing in database.protocols_measured(device):
-                found: dict[object, dict[Configuration, float]] = defaultdict(dict)
-                for trial in database.trials(device, timing):
-                    if trial.outcome.timed and trial.time_us:
-                        found[trial.problem][trial.configuration] = trial.time_us
-                for problem, times in found.items():
+                found: dict[Problem, dict[Configuration, StoredTrial]] = defaultdict(dict)
+                timed = [trial for trial in database.trials(device, timing) if trial.outcome.timed and trial.time_us]
+                for trial in sorted(timed, key=_care):
+                    found[trial.problem][trial.configuration] = trial
+                for problem, trials in found.items():
                     name = f"{problem}, {device.name}" if timing.name == "cold" else f"{problem}, {device.name}, {timing.name}"
-                    yield RecordedSpace(path, name, times, (problem.rows, problem.cols))  # type: ignore[attr-defined]
+                    times = {configuration: trial.time_us or math.inf for configuration, trial in sorted(trials.items())}
+                    yield RecordedSpace(path, name, times, problem)
+
+
+def _care(trial: "StoredTrial") -> tuple[int, int, int]:
+    kind = trial.evidence[0].kind
+    return ("screen", "race", "final").index(kind), len(trial.evidence), trial.trial_id
 
 
 LOADERS: dict[str, Callable[[Path], Iterator[RecordedSpace]]] = {
