@@ -87,6 +87,15 @@ def test_trials_of_older_templates_are_counted_and_not_shown(tmp_path: Path) -> 
     assert one["provenance"][0]["of_older_templates"] == 6 * len(SIZES)
 
 
+def test_of_very_many_sizes_some_are_drawn_and_all_are_counted(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.report.data.MOST_SIZES", 3)
+    with Database(database, mode="read") as db:
+        one = collect(db, "Test GPU", "float32")[0]
+    assert [problem["size"] for problem in one["problems"]] == ["1x1024", "1024x65536", "8192x4095"]
+    assert len(one["sizes"]) == 3
+    assert (one["sizes_in_all"], one["trials_in_all"]) == (5, 18 * 5)
+
+
 @given(
     st.lists(
         st.tuples(st.integers(1, 1 << 20), st.integers(1, 1 << 18), st.sampled_from(["v1", "v2", "v3"])),

@@ -117,6 +117,22 @@ def test_the_shipped_database_draws_too(browser: webdriver.Chrome, tmp_path: Pat
     assert marks(browser, "#shares") > len(series[0]["problems"])
 
 
+def test_a_page_that_shows_only_some_sizes_says_so(
+    browser: webdriver.Chrome, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(browser, report)
+    assert not browser.find_element(By.ID, "sampled").is_displayed()
+    monkeypatch.setattr("autotune.report.data.MOST_SIZES", 3)
+    with Database(measured(tmp_path / "x.sqlite"), mode="read") as database:
+        (tmp_path / "some.html").write_text(page(collect(database, "Test GPU", "float32"), "x.sqlite"), encoding="utf-8")
+    opened(browser, tmp_path / "some.html")
+    assert "of 3 of the 5 sizes" in browser.find_element(By.ID, "sampled").text
+    assert "with 54 of the 90 trials" in browser.find_element(By.ID, "sampled").text
+    assert browser.find_element(By.CSS_SELECTOR, "#figures dd").text == "5"
+    assert marks(browser, "#plane") >= 3
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
 def test_one_size_of_another_tuner_draws_too(browser: webdriver.Chrome, tmp_path: Path) -> None:
     with Database(tmp_path / "x.sqlite", create=True) as database:
         import_cache(database, read_cache(written(tmp_path / "cache.json", ENTRIES)))

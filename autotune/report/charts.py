@@ -40,6 +40,8 @@ POWER = (
     "datum.value % 1 ? format(pow(2, datum.value), ',.0f') : datum.value >= 20 ? pow(2, datum.value - 20) + ' M' : "
     "datum.value >= 10 ? pow(2, datum.value - 10) + ' K' : '' + pow(2, datum.value)"
 )
+CROWDED: Spec = {"name": "crowded"}  # whether there are more tuned sizes than discs with a label have room for
+MOST_LABELLED = 60
 RATIOS = [1, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 300, 1000]  # the ticks of logarithmic axes: those of Vega are too many
 COUNTS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 3000, 10000, 30000, 100000]
 LOGS = [{"calculate": "log(datum.cols) / LN2", "as": "x"}, {"calculate": "log(datum.rows) / LN2", "as": "y"}]
@@ -74,7 +76,7 @@ def _sized(spec: Spec) -> Spec:
 
 
 def _plane(colours: Spec) -> Spec:
-    """Which version wins where: shade for the nearest tuned size, a labelled disc for each tuned one."""
+    """Which version wins where: shade for the nearest tuned size, a disc for each tuned one, labelled where there is room."""
     axes = {
         "x": {
             "field": "x",
@@ -99,18 +101,18 @@ def _plane(colours: Spec) -> Spec:
     chosen = {
         "data": {"name": "problems"},
         "transform": [*LOGS, {"filter": "datum.chosen"}],
-        "mark": {"type": "point", "size": 900, "strokeWidth": 2, "color": "#1b1f24", "aria": False},
+        "mark": {"type": "point", "size": {"expr": "crowded ? 300 : 900"}, "strokeWidth": 2, "color": "#1b1f24", "aria": False},
         "encoding": axes,
     }
     discs = {
         "data": {"name": "problems"},
         "transform": LOGS,
-        "mark": {"type": "circle", "size": 430, "opacity": 1, "cursor": "pointer"},
+        "mark": {"type": "circle", "size": {"expr": "crowded ? 80 : 430"}, "opacity": 1, "cursor": "pointer"},
         "encoding": axes | {"color": colours, "tooltip": _tooltip("size", "version", "configuration") + _measured("fraction_of_copy")},
     }
     labels = {
         "data": {"name": "problems"},
-        "transform": [*LOGS, {"calculate": "length(datum.version) < 4 ? datum.version : ''", "as": "label"}],
+        "transform": [*LOGS, {"calculate": "crowded || length(datum.version) > 3 ? '' : datum.version", "as": "label"}],
         "mark": {
             "type": "text",
             "fontSize": 10.5,
@@ -122,7 +124,7 @@ def _plane(colours: Spec) -> Spec:
         },
         "encoding": axes | {"text": {"field": "label"}},
     }
-    return {"height": 430, "layer": [cells, chosen, discs, labels]}
+    return {"height": 430, "params": [CROWDED | {"value": False}], "layer": [cells, chosen, discs, labels]}
 
 
 def _shares(colours: Spec) -> Spec:
@@ -147,20 +149,20 @@ def _shares(colours: Spec) -> Spec:
     leading = [*LOGS, {"filter": "datum.leading"}]
     return {
         "height": 380,
+        "params": [CROWDED | {"value": False}],
         "layer": [
             copy,
-            {
-                "data": {"name": "shares"},
-                "transform": [*LOGS, {"filter": "!datum.leading"}],
-                "mark": {"type": "circle", "size": 36, "opacity": 0.7, "cursor": "pointer"},
-                "encoding": axes | tooltip,
-            },
             {"data": {"name": "shares"}, "transform": leading, "mark": {"type": "line", "strokeWidth": 2, "aria": False}, "encoding": axes},
             {
                 "data": {"name": "shares"},
-                "transform": leading,
-                "mark": {"type": "circle", "size": 80, "opacity": 1, "cursor": "pointer"},
-                "encoding": axes | tooltip,
+                "transform": LOGS,
+                "mark": {"type": "circle", "cursor": "pointer"},
+                "encoding": axes
+                | tooltip
+                | {
+                    "size": {"condition": {"test": "datum.leading", "value": 80}, "value": {"expr": "crowded ? 14 : 36"}},
+                    "opacity": {"condition": {"test": "datum.leading", "value": 1}, "value": 0.6},
+                },
             },
         ],
     }

@@ -1,13 +1,13 @@
 """What the report shows, asked from a database: plain rows, grouped by what may be compared.
 
 A series is one operation on one device with one dtype under one protocol: nothing is ever compared across series. Only trials of each
-version's newest template in the database count; how many others there are is said in the provenance.
+version's newest template in the database count; how many others there are is said in the provenance. Of a series with very many sizes some
+are shown, spread over all of them, so that a report on a million trials takes no longer than one on a hundred thousand; the page says so.
 """
 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -21,6 +21,8 @@ Row = dict[str, Any]
 SERIES = ("device", "operation", "dtype", "protocol", "protocol_rule")
 LAYOUT = ("input_stride", "output_stride", "input_alignment", "output_alignment", "in_place")
 MOST_REASONS = 20
+MOST_SIZES = 400  # of a series: more discs than that cover each other
+MOST_TRIALS = 5000  # of a size, the first ones: several times what the largest space has
 
 _NEWEST = "(SELECT max(id) FROM templates GROUP BY operation, version)"
 _TRIALS = f"""
@@ -35,8 +37,19 @@ JOIN protocols q ON q.id = u.protocol
 JOIN problems p ON p.id = t.problem
 JOIN configurations c ON c.id = t.configuration
 LEFT JOIN endings e ON e.trial = t.id
-WHERE t.problem = ? AND t.template IN {_NEWEST}
-ORDER BY d.name, q.name, q.rule, t.id
+WHERE t.problem = ? AND (d.name, p.operation, p.dtype, q.name, q.rule) = (?, ?, ?, ?, ?) AND t.template IN {_NEWEST}
+ORDER BY t.id LIMIT {MOST_TRIALS}
+"""
+_MEASURED = f"""
+SELECT d.name AS device, p.operation, p.dtype, q.name AS protocol, q.rule AS protocol_rule, p.id, p.rows, p.cols, sum(t.trials) AS trials
+FROM (SELECT run, problem, count(*) AS trials FROM trials WHERE template IN {_NEWEST} GROUP BY run, problem) t
+JOIN runs u ON u.id = t.run
+JOIN devices d ON d.id = u.device
+JOIN protocols q ON q.id = u.protocol
+JOIN problems p ON p.id = t.problem
+WHERE (?1 IS NULL OR d.name = ?1) AND (?2 IS NULL OR p.dtype = ?2)
+GROUP BY d.name, p.operation, p.dtype, q.name, q.rule, p.id
+ORDER BY d.name, p.operation, p.dtype, q.name, q.rule, p.rows, p.cols, p.id
 """
 _PROVENANCE = f"""
 SELECT e.driver, e.cuda, e.compiler, e.pycuda, e.package, e.python, e.os, u.card, q.description AS protocol_description,
@@ -57,25 +70,32 @@ def collect(database: Database, device: str | None = None, dtype: str | None = N
     """The series of `database`, each with all that its charts and tables show; of one device or dtype when given."""
     best = {key: list(rows) for key, rows in groupby(database.best(device=device, dtype=dtype), _series_key)}
     found = []
-    for key, tallies in _tallied(database, device, dtype):
+    for key, measured in groupby(database.select(_MEASURED, (device, dtype)), _series_key):
+        every = list(measured)
+        shown = _spread(every)
+        tallies = [tally for problem in shown if (tally := _tallied(database, key, problem["id"]))]
         settled = {(row["rows"], row["cols"], *_layout(row)): row for row in best.get(key, ())}
         problems = [_problem(tally, settled.get((tally.rows, tally.cols, *tally.layout))) for tally in tallies]
-        found.append(dict(zip(SERIES, key, strict=True)) | _series(problems, tallies) | {"provenance": _provenance(database, key)})
+        counted = {"sizes_in_all": len(every), "trials_in_all": sum(row["trials"] for row in every)}
+        told = counted | _series(problems, tallies) | {"provenance": _provenance(database, key)}
+        found.append(dict(zip(SERIES, key, strict=True)) | told)
     return found
 
 
-def _tallied(database: Database, device: str | None, dtype: str | None) -> Iterator[tuple[tuple[Any, ...], list[Tally]]]:
-    """Each series with what its trials add up to, problem by problem, so that no more than one problem's trials are in memory."""
-    found: dict[tuple[Any, ...], list[Tally]] = {}
-    for problem in database.select("SELECT id, dtype FROM problems ORDER BY rows, cols, id"):
-        if dtype in (None, problem["dtype"]):
-            for trial in database.select(_TRIALS, (problem["id"],)):
-                if device in (None, trial["device"]):
-                    tallies = found.setdefault(_series_key(trial), [])
-                    if not tallies or tallies[-1].problem != problem["id"]:
-                        tallies.append(Tally(problem["id"], trial["rows"], trial["cols"], _layout(trial)))
-                    tallies[-1].add(trial)
-    return iter(sorted(found.items()))
+def _spread(measured: list[Row]) -> list[Row]:
+    """At most MOST_SIZES of the sizes, evenly spread over their order by rows and columns, the first and the last among them."""
+    if len(measured) <= MOST_SIZES:
+        return measured
+    return [measured[place * (len(measured) - 1) // (MOST_SIZES - 1)] for place in range(MOST_SIZES)]
+
+
+def _tallied(database: Database, key: tuple[Any, ...], problem: int) -> Tally | None:
+    """What the trials of one size add up to, so that no more than one size's trials are in memory."""
+    tally = None
+    for trial in database.select(_TRIALS, (problem, *key)):
+        tally = tally or Tally(problem, trial["rows"], trial["cols"], _layout(trial))
+        tally.add(trial)
+    return tally
 
 
 def _problem(tally: Tally, best: Row | None) -> Row:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from autotune.cli.output import sized
 from autotune.trial import Outcome
 
 Row = dict[str, Any]
@@ -29,13 +30,7 @@ class Tally:
     @property
     def size(self) -> str:
         """The size in words, with the layout where it is not the usual one: packed, aligned to 16 bytes, into another matrix."""
-        input_stride, output_stride, input_alignment, output_alignment, in_place = self.layout
-        said = f"{self.rows}x{self.cols}"
-        if (input_stride, output_stride) != (self.cols, self.cols):
-            said += f", strides {input_stride} and {output_stride}"
-        if min(input_alignment, output_alignment) < 16:
-            said += f", aligned to {min(input_alignment, output_alignment)} bytes"
-        return said + (", in place" if in_place else "")
+        return sized(self.rows, self.cols, *self.layout)
 
     def add(self, trial: Row) -> None:
         """Count a trial; `trial` has version, parameters as JSON, outcome, message and time_us."""

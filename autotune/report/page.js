@@ -1,7 +1,7 @@
 // Fills the page: each filter offers what is left by those before it, and every change draws the charts and tables of what is chosen.
 const unpacked = (_, value) =>
   value?.$keys ? value.$rows.map((row) => Object.fromEntries(value.$keys.map((key, at) => [key, row[at]]))) : value;
-const { series, charts, colours } = JSON.parse(document.getElementById("report").textContent, unpacked);
+const { series, charts, colours, most_labelled: mostLabelled } = JSON.parse(document.getElementById("report").textContent, unpacked);
 const form = document.getElementById("filters");
 const FACETS = ["device", "operation", "dtype", "protocol"];
 const facet = (row, name) => (name === "protocol" ? `${row.protocol}, rule ${row.protocol_rule}` : row[name]);
@@ -86,8 +86,8 @@ function figures(shown) {
   const shares = shown.problems.map((row) => row.fraction_of_copy).filter((share) => share != null);
   const failed = shown.failures.reduce((sum, row) => sum + row.count, 0);
   const facts = [
-    ["sizes tuned", shown.problems.length.toLocaleString("en")],
-    ["trials", shown.problems.reduce((sum, row) => sum + row.trials, 0).toLocaleString("en")],
+    ["sizes tuned", shown.sizes_in_all.toLocaleString("en")],
+    ["trials", shown.trials_in_all.toLocaleString("en")],
     ["failed trials", failed.toLocaleString("en")],
     ["sizes whose winner is beyond noise", `${shown.problems.filter((row) => row.beyond_noise).length} of ${shown.problems.length}`],
   ];
@@ -99,6 +99,17 @@ function figures(shown) {
   byId("figures").replaceChildren(
     ...facts.map(([what, value]) => element("div", {}, element("dt", { textContent: what }), element("dd", { textContent: value }))),
   );
+}
+
+const crowding = (shown) => [{ name: "crowded", value: shown.problems.length > mostLabelled }];
+
+function sampled(shown) {
+  const [drawn, trials] = [shown.problems.length, shown.problems.reduce((sum, row) => sum + row.trials, 0)];
+  const note = byId("sampled");
+  note.hidden = trials === shown.trials_in_all;
+  note.textContent = `Everything below, and the figures above but the first two, is of ${drawn.toLocaleString("en")} of the
+    ${plural(shown.sizes_in_all, "size")}, spread evenly over them, with ${trials.toLocaleString("en")} of the
+    ${plural(shown.trials_in_all, "trial")}; --device and --dtype choose what goes into a report.`;
 }
 
 function drawPlane(shown, size) {
@@ -128,6 +139,7 @@ function drawPlane(shown, size) {
     { plane: problems.length ? shown.plane : [], problems },
     `Which version wins over the plane of rows and columns. ${caption}`,
     "No size has a right result yet.",
+    { params: crowding(shown) },
   );
 }
 
@@ -149,6 +161,7 @@ function drawShares(shown, size) {
     { shares },
     `Share of copy over columns for each version. ${caption}`,
     "No copy was timed on this device, so there is nothing to compare with.",
+    { params: crowding(shown) },
   );
 }
 
@@ -272,6 +285,7 @@ async function show() {
   const chosen = shown.sizes.find((row) => row.size === size);
   for (const place of document.querySelectorAll("span.size")) place.textContent = size;
   figures(shown);
+  sampled(shown);
   provenance(shown);
   await Promise.all(
     [drawPlane(shown, size), drawShares(shown, size), ...drawEffects(chosen), drawConvergence(shown, chosen), drawFailures(shown)].flat(),

@@ -11,26 +11,27 @@ from importlib.resources import files
 from typing import Any
 
 from autotune import __version__
-from autotune.report.charts import colour, specifications, versions_in
+from autotune.report.charts import MOST_LABELLED, colour, specifications, versions_in
 from autotune.report.data import embeddable
 from autotune.report.library import bundle
 
 Row = dict[str, Any]
 
 
-def page(series: list[Row], name: str, content: str) -> str:
-    """The page for `series`; `name` is the database's file name and `content` the hash of what it holds."""
+def page(series: list[Row], name: str, content: str = "") -> str:
+    """The page for `series`; `name` is the database's file name and `content` the hash of what it holds, if that is known."""
     operations = sorted({row["operation"] for row in series}) or ["nothing"]
     devices = sorted({row["device"] for row in series}) or ["no device"]
     versions = versions_in(row["version"] for one in series for row in one["shares"])
-    drawn = {"series": series, "charts": specifications(versions), "colours": {version: colour(version) for version in versions}}
+    drawn: Row = {"series": series, "charts": specifications(versions), "colours": {version: colour(version) for version in versions}}
+    drawn["most_labelled"] = MOST_LABELLED
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return _filled(
         _asset("page.html"),
         {
             "title": html.escape(f"{', '.join(operations)}: tuned kernels"),
             "lead": html.escape(f"What {name} says about {', '.join(devices)}."),
-            "footer": html.escape(f"Made {made} by autotune {__version__} from {name}, content {content[:12]}."),
+            "footer": html.escape(f"Made {made} by autotune {__version__} from {name}{f', content {content[:12]}' if content else ''}."),
             "style": _asset("page.css"),
             "report": embeddable(drawn),
             "library": bundle(),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from autotune.report.charts import CONFIG, SCHEMA, VEGA_LITE, specifications, versions_in
+from autotune.report.charts import CONFIG, CROWDED, MOST_LABELLED, SCHEMA, VEGA_LITE, specifications, versions_in
 from autotune.report.library import vl_convert
 
 Row = dict[str, Any]
@@ -23,13 +23,14 @@ def picture(series: Row) -> bytes:
     shares = [row for row in series["shares"] if row["share"] is not None]
     names = list(CHARTS) if shares else ["plane"]
     drawn = [
-        {key: value for key, value in charts[name].items() if key not in ("$schema", "config", "autosize")}
+        {key: value for key, value in charts[name].items() if key not in ("$schema", "config", "autosize", "params")}
         | {"width": WIDTH_PX, "title": {"text": CHARTS[name][0], "subtitle": CHARTS[name][1]}}
         for name in names
     ]
     spec = {
         "$schema": SCHEMA,
         "config": CONFIG | {"background": "white", "padding": 20},
+        "params": [CROWDED | {"value": len(series["problems"]) > MOST_LABELLED}],
         "datasets": {"plane": series["plane"], "problems": [p for p in series["problems"] if p["version"]], "shares": shares},
         "title": {
             "text": f"{series['operation']} {series['dtype']} on {series['device']}",
