@@ -59,7 +59,8 @@ class Neighbours:
     """Tuned sizes as points, the log regret of each member there (0 where unknown), and whether it is known (1 or 0).
 
     `sums` is how much each regret hurts and whether it is known, side by side, so that one product weighs them all; `doubts` is what the
-    guess adds to that product; `squares` is what the squared distance |p - q|^2 takes of p.
+    guess adds to that product; `squares` is what the squared
+    distance |p - q|^2 takes of p.
     """
 
     metric: Metric
@@ -77,7 +78,8 @@ class Neighbours:
         doubt = self.metric.doubt
         object.__setattr__(self, "sums", np.hstack([hurt(self.costs), self.known]))
         object.__setattr__(self, "doubts", np.concatenate([doubt * hurt(self.guess), np.full(len(self.guess), doubt)]))
-        object.__setattr__(self, "squares", np.column_stack([-2 * self.points, (self.points**2).sum(axis=1) + NEAREST]))
+        squared = (self.points**2).sum(axis=1) + NEAREST
+        object.__setattr__(self, "squares", np.column_stack([-2 * self.points, squared, np.ones_like(squared)]))
 
     @classmethod
     def fit(cls, problems: tuple[Problem, ...], costs: Array, device: Device) -> "Neighbours":
@@ -100,8 +102,8 @@ class Neighbours:
         """How much each member is expected to hurt."""
         metric, count = self.metric, len(self.guess)
         rows, cols, alignment = point(seen, metric.cols_weight, metric.alignment_weight, metric.tall_weight)
-        squares = self.squares @ np.array((rows, cols, alignment, 1.0)) + (rows * rows + cols * cols + alignment * alignment)
-        sums = metric.weights(squares) @ self.sums + self.doubts
+        asked = np.array((rows, cols, alignment, 1.0, rows * rows + cols * cols + alignment * alignment))
+        sums = metric.weights(self.squares @ asked) @ self.sums + self.doubts
         expected: Array = sums[:count] / sums[count:]
         expected[0] -= metric.margin
         return expected

@@ -1,7 +1,8 @@
 """How much slower the selected kernels are than the best ones."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -22,22 +23,22 @@ def hurt(costs: Array) -> Array:
     return np.asarray(capped * (1.0 + TAIL * capped))
 
 
-def cost_of(hurting: Array) -> Array:
-    """The log regrets that count so much.
+def cost_of(hurting: float) -> float:
+    """The log regret that counts so much.
 
-    >>> cost_of(np.array([0.0, 0.5]))
-    array([0.  , 0.25])
+    >>> cost_of(0.5)
+    0.25
     """
-    return np.asarray((np.sqrt(1.0 + 4.0 * TAIL * np.maximum(hurting, 0.0)) - 1.0) / (2.0 * TAIL))
+    return (sqrt(1.0 + 4.0 * TAIL * max(hurting, 0.0)) - 1.0) / (2.0 * TAIL)
 
 
-Ranking = tuple[tuple[float, int], ...]  # (expected log regret, member), best first
+Ranking = Iterable[tuple[float, int]]  # (expected log regret, member), best first
 
 
-def ranked(hurting: Array) -> Ranking:
-    """Members by how much each is expected to hurt, the first of equals first."""
-    order = hurting.argsort(kind="stable")
-    return tuple(zip(cost_of(hurting)[order].tolist(), order.tolist(), strict=True))
+def ranked(hurting: Array) -> Iterator[tuple[float, int]]:
+    """Members by how much each is expected to hurt, the first of equals first. Rarely more than one is asked for."""
+    for member in hurting.argsort(kind="stable").tolist():
+        yield cost_of(float(hurting[member])), member
 
 
 @dataclass(frozen=True, slots=True)

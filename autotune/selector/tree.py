@@ -10,13 +10,14 @@ from autotune.device import Device
 from autotune.problem import Problem
 from autotune.selector.features import NAMES, Features, features
 from autotune.selector.matrix import Array, pessimistic
-from autotune.selector.regret import Ranking, cost_of, hurt
+from autotune.selector.regret import cost_of, hurt
 
 MOST_DEPTH = 8
 LEAST_SIZES = 2  # of a leaf: one size alone is as likely an oddity as a rule
 LEAST_GAIN = 0.01  # of what all regrets together hurt, that a split must spare
 
-Node = tuple[Any, ...]  # (feature, threshold, below, above), or (None, ranking)
+Leaf = tuple[tuple[float, int], ...]  # (expected log regret, member), best first
+Node = tuple[Any, ...]  # (feature, threshold, below, above), or (None, leaf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,13 @@ class Tree:
         overall = known.mean(axis=0)
         return cls(_grow(seen, known, np.isnan(costs), overall, MOST_DEPTH))
 
-    def ranking(self, seen: Features) -> Ranking:
-        """All members, the one with the lowest expected regret first."""
+    def ranking(self, seen: Features) -> Leaf:
+        """All members, the one that is expected to hurt least first."""
         node = self.root
         while node[0] is not None:
             node = node[2] if seen[node[0]] < node[1] else node[3]
-        ranking: Ranking = node[1]
-        return ranking
+        leaf: Leaf = node[1]
+        return leaf
 
     def to_json(self) -> Any:
         return self.root
@@ -64,7 +65,7 @@ def _grow(seen: Array, costs: Array, holes: Any, overall: Array, depth: int) -> 
     if split is None:
         order = np.lexsort((overall, np.where(holes.all(axis=0), np.inf, costs.mean(axis=0))))
         mean = costs.mean(axis=0)
-        return None, tuple((float(cost), int(member)) for cost, member in zip(cost_of(mean)[order].round(4), order, strict=True))
+        return None, tuple((round(cost_of(float(mean[member])), 4), int(member)) for member in order)
     feature, threshold = split
     below = seen[:, feature] < threshold
     left, right = (_grow(seen[side], costs[side], holes[side], overall, depth - 1) for side in (below, ~below))
