@@ -114,9 +114,15 @@ def compile_ptx(text: str, arch: str, flags: Sequence[str] = FLAGS) -> str:
 
 
 def compile_instances(
-    version: Version, configurations: Iterable[Configuration], dtype: str, arch: str, jobs: int = 0, flags: Sequence[str] = FLAGS
+    version: Version,
+    configurations: Iterable[Configuration],
+    dtype: str,
+    arch: str,
+    jobs: int = 0,
+    flags: Sequence[str] = FLAGS,
+    per_unit: int = INSTANCES_PER_UNIT,
 ) -> Iterator[Result]:
-    """Build instances with `jobs` compilers at once (one per core for 0); yields each as soon as its fate is known, in any order.
+    """Build instances, up to `per_unit` in one binary, with `jobs` compilers at once (one per core for 0); yields each as it is done.
 
     For an `arch` such as compute_75 the binary is PTX, which the driver of any GPU since then compiles when it loads it.
 
@@ -126,7 +132,7 @@ def compile_instances(
     require(find(), arch)
     wanted = list(configurations)
     jobs = jobs or os.cpu_count() or 1
-    size = max(1, min(INSTANCES_PER_UNIT, -(-len(wanted) // jobs)))
+    size = max(1, min(per_unit, -(-len(wanted) // jobs)))
     units = [wanted[i : i + size] for i in range(0, len(wanted), size)]
     return compilers.in_parallel(lambda unit: _unit(version, unit, dtype, arch, flags), units, jobs)
 

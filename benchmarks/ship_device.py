@@ -42,6 +42,7 @@ from benchmarks.recording import Prepared, opened, sources
 
 PTX_ARCH = "compute_75"  # the oldest that CUDA 13 compiles for; every later driver and GPU can take it
 BEHINDS = (20.0, 3.0, 2.0, 1.5, 1.3, 1.2, 1.1, 1.05)
+PER_UNIT = 16  # more neighbours compress better, and take longer to load with the first of them
 MERGED = "merged.db"  # not *.sqlite, which is what is merged
 
 
@@ -136,7 +137,7 @@ def compile_needed(operation: Operation, database: Database, device: Device, nee
     for version, dtype, arch in sorted(units):
         wanted = {c for c, of in needed if (c.version, of) == (version, dtype) and arch == device.arch}
         wanted |= {operation.safe} if version == safe.name else set()
-        for configuration, built in nvcc.compile_instances(operation.version(version), sorted(wanted), dtype, arch):
+        for configuration, built in nvcc.compile_instances(operation.version(version), sorted(wanted), dtype, arch, per_unit=PER_UNIT):
             if isinstance(built, Failure):
                 raise SystemExit(f"{configuration} does not compile any more: {built.message}")
             database.store_binary(built)
@@ -163,8 +164,8 @@ def thinned(
         database.forget_unused()
         note = (
             f"Thinned to be shipped. Left out are trials {behind:g} or more times as slow as the best of their problem, but for the "
-            f"best of each version, what selectors choose among, and the first {first} sizes; and rounds, but for those of the best "
-            f"and of the runner-up, and of every other trial the one that carries its time. {loss}"
+            f"best of each version, what selectors choose among, and the first {first} sizes; and rounds, but for the final ones of "
+            f"the best and of the runner-up, and of every other trial the one that carries its time. {loss}"
         )
         say(f"without trials {behind:g} times behind: {_megabytes(database):.2f} MB")
         if _megabytes(database) <= megabytes:

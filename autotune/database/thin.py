@@ -28,13 +28,14 @@ _LARGE_ONLY = ("rounds_by_care", "trials_by_problem", "instances_with_a_binary",
 class Thinner(Connection):
     """The part of a database that makes a copy of it small."""
 
-    def thin_rounds(self, whole: Iterable[int]) -> None:
-        """Keep of each trial only the round that carries its time, the last of the most careful kind; the trials `whole` keep all."""
+    def thin_rounds(self, deciding: Iterable[int]) -> None:
+        """Keep of each trial only the round that carries its time, the last of the most careful kind; all of that kind for `deciding`."""
         with self.write() as connection:
+            most_careful = "kind = (SELECT min(n.kind) FROM rounds n WHERE n.trial = rounds.trial)"  # they sort: final, race, screen
             connection.execute(
-                f"DELETE FROM rounds WHERE NOT trial {_LISTED} AND id <> "
+                f"DELETE FROM rounds WHERE NOT (trial {_LISTED} AND {most_careful}) AND id <> "
                 "(SELECT n.id FROM rounds n WHERE n.trial = rounds.trial ORDER BY n.kind, n.number DESC LIMIT 1)",
-                (json.dumps(sorted(whole)),),
+                (json.dumps(sorted(deciding)),),
             )
 
     def forget_problems(self, problems: Iterable[int]) -> None:
