@@ -53,7 +53,7 @@ gpu-test: $(VENV)/.installed-dev $(VENV)/.installed-cuda  ## Run the tests that 
 	$(BIN)/python -m pytest tests/gpu -m gpu
 
 all-instances: $(VENV)/.installed-dev  ## Check every instance of softmax v5-v10, in the emulator and by nvcc (takes long)
-	AUTOTUNE_ALL_INSTANCES=1 $(BIN)/python -m pytest -n auto tests/test_softmax_v5_and_beyond.py
+	AUTOTUNE_ALL_INSTANCES=1 $(BIN)/python -m pytest -n auto tests/test_softmax_instances.py
 
 pycuda-check: $(VENV)/.installed-dev  ## Build PyCUDA as on a GPU machine, with and without a CUDA toolkit, under a stand-in for the driver
 	$(BIN)/python scripts/check_pycuda.py

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -87,26 +88,29 @@ def fit(version: str, parameters: Mapping[str, Value], problem: Problem, declare
 def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, Value]]]:
     """Kernels that should do well on any GPU, best first, as (version, parameters without the fitted ones); numbers may be approximate.
 
-    A row is read once where registers hold it: by part of a warp, by a block with some four wide loads a thread in flight, by a
-    cluster, or by blocks all over the GPU when rows are too few to fill it. Any other row is read twice or three times by one block.
+    A row is read once where registers hold it: by part of a warp, by a block with some four wide loads a thread in flight, by a cluster,
+    or by blocks all over the GPU when rows are too few to fill it. Any other row is read twice or three times by one block.
     """
     vector = _widest(problem)
     row_packs = -(-problem.cols // vector)
-    if row_packs >= 2048 and 2 * problem.rows <= device.sm_count:
-        yield from _across_the_grid(vector, row_packs, device.sm_count // problem.rows)
-    if row_packs >= 8192:
-        for cluster, block in ((4, 512), (8, 512), (4, 1024), (8, 1024), (2, 512), (2, 1024)):
-            if 4 <= -(-row_packs // (cluster * block)) <= 16:
-                yield "v8", {"cluster": cluster, "block": block, "hold": "exponentials"}
+    holds = ("exponentials", "inputs") if problem.element_bytes == 2 else ("exponentials",)
+    if row_packs >= 2048:
+        yield from _in_a_cluster(row_packs, holds)
+        if 2 * problem.rows <= device.sm_count:
+            yield from _across_the_grid(vector, row_packs, device.sm_count // problem.rows)
     if row_packs > 128:
         for share in (4, 2, 8, 16):
-            yield "v7", {"block": _power(row_packs / share, 64, 1024), "vector": vector, "hold": "exponentials"}
+            for hold in holds:
+                yield "v7", {"block": _power(row_packs / share, 64, 1024), "vector": vector, "hold": hold}
     else:
-        for width in (vector, max(1, vector // 2)):
+        tile: tuple[str, dict[str, Value]] = ("v9", {"warps": 2, "lanes": _power(problem.cols / 16, 1, 32), "rows": 2})
+        whole = [width for width in (vector, vector // 2) if width and packs.placed(problem, width, "exact")[0]]
+        if not whole and problem.cols <= 128:
+            yield tile
+        for width in (*whole, vector):
             if lanes := _lanes(problem, width):
                 yield "v6", {"lanes": lanes, "rows": 1, "vector": width, "warps": 4}
-                break
-        yield "v9", {"warps": 4, "lanes": _power(problem.cols / 8, 1, 32), "rows": 1}
+        yield tile
         yield "v7", {"block": 64, "vector": vector, "hold": "exponentials"}
     yield from _passes(problem, vector)
 
@@ -123,16 +127,25 @@ def _lanes(problem: Problem, vector: int) -> int:
     row_packs = packs.per_row(problem, vector, "exact" if packs.placed(problem, vector, "exact")[0] else "masked")
     for lanes in (32, 16, 8, 4, 2, 1):
         items = -(-row_packs // lanes)
-        if lanes * items <= max(1.25 * row_packs, row_packs + 1) and (items <= 4 or lanes == 32):
+        enough = items * vector * problem.element_bytes >= packs.WIDEST_ACCESS_BYTES or lanes == 1
+        if enough and lanes * items <= max(1.5 * row_packs, row_packs + 1) and (items <= 4 or lanes == 32):
             return lanes
     return 0
 
 
+def _in_a_cluster(row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:
+    """The smallest blocks in the widest cluster that leave each thread four packs or more."""
+    for block, cluster in product((128, 256, 512), (16, 8, 4, 2)):
+        share = row_packs / (cluster * block)
+        if (6 if cluster == 16 else 4) <= share <= 16:
+            yield "v8", {"cluster": cluster, "block": block, "hold": holds[-1] if share > 4 else "exponentials"}
+
+
 def _across_the_grid(vector: int, row_packs: int, most_blocks: int) -> Iterator[tuple[str, dict[str, Value]]]:
     share = row_packs / min(64, most_blocks)
-    for block in (128, 256, 512, 1024):
-        items = min((items for items in (1, 2, 3, 4, 6, 8, 12, 16) if items * block >= share), default=0)
-        if 1 <= items <= 8:
+    for block in (256, 128):
+        items = min((items for items in (2, 3, 4, 8) if items * block >= share), default=0)
+        if items:
             yield "v10", {"block": block, "items": items, "vector": vector, "hold": "exponentials"}
 
 

@@ -8,8 +8,8 @@ from autotune.problem import Problem
 
 TEMPLATE = "v10.cu"
 PARAMETERS = {
-    "block": (128, 256, 512, 1024),
-    "items": (1, 2, 3, 4, 6, 8, 12, 16),
+    "block": (128, 256),
+    "items": (1, 2, 3, 4, 8),
     "vector": (4, 8),
     "hold": ("exponentials", "inputs"),
     "edges": ("exact", "masked"),
@@ -22,6 +22,7 @@ OTHER_REGISTERS = 40
 COUNTER_BYTES = 32  # counter_bytes of v10.cu
 PART_BYTES = 8
 LEAST_BLOCKS = 2
+LONG_BYTES = 128 << 10  # of a row: shorter ones are for the smallest block, and mostly faster in a cluster
 MOST_BLOCKS = 264  # of a row: beyond, reading all parts takes longer than a part of the row itself
 
 
@@ -44,7 +45,11 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         (vector * problem.element_bytes == 16, f"vector {vector} of {problem.dtype} is narrower than the 16 bytes that long rows want"),
         (hold == "exponentials" or problem.element_bytes == 2, "inputs of 4 bytes take as many registers as exponentials"),
         (
-            hold == "exponentials" or items * vector >= 16,
+            items > 1 if problem.bytes_per_row >= LONG_BYTES else block == 128 and items <= 4,
+            f"block {block} with {items} items never was the fastest for rows of {problem.bytes_per_row} bytes",
+        ),
+        (
+            hold == "exponentials" or items * vector >= 32,
             f"exponentials of {items * vector} elements fit in registers, and need not be computed twice",
         ),
         (split >= LEAST_BLOCKS, f"one block of {block} with {items} items holds a row of {problem.cols}"),

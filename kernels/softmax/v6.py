@@ -12,7 +12,7 @@ PARAMETERS = {
     "rows": (1, 2),
     "items": (1, 2, 3, 4, 6, 8, 12, 16),
     "vector": (1, 2, 4, 8),
-    "warps": (1, 2, 4),
+    "warps": (2, 4),
     "edges": ("exact", "masked"),
 }
 DTYPES = ("float32", "float16", "bfloat16")
@@ -33,6 +33,8 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     edges = str(configuration["edges"])
     row_packs, access_bytes = packs.per_row(problem, vector, edges), vector * problem.element_bytes
     groups = problem.rows / (rows * 32 // lanes)
+    wider_exact = packs.placed(problem, 2 * vector, "exact")[0]
+    wider_masked = packs.placed(problem, 2 * vector, "masked")[0]
     whole = all_of(
         packs.loadable(problem, vector),
         packs.placed(problem, vector, edges),
@@ -50,8 +52,15 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             f"{lanes} lanes with {items} items hold {lanes * items} packs, and a row takes only {row_packs}",
         ),
         (items * access_bytes >= LEAST_BYTES or lanes == 1, f"{items * access_bytes} bytes a lane are too few to be in flight"),
+        (items == 1 or lanes > 1, "rows of more than one pack want more than one lane"),
+        (
+            edges == "masked" or access_bytes == 16 or not wider_exact or (access_bytes == 8 and lanes == 32),
+            f"packs wider than vector {vector} are as well placed",
+        ),
+        (edges == "exact" or access_bytes >= 8 or not wider_masked, f"packs wider than vector {vector} are as well placed"),
         (access_bytes > 4 or lanes >= 8, f"accesses of 4 bytes by {lanes} lanes leave sectors half used"),
         (items * access_bytes <= 64 or lanes == 32, f"{items * access_bytes} bytes a lane leave rows on too few lanes"),
+        (rows == 1 or (access_bytes == 4 and lanes < 32), "a row a group has enough bytes in flight unless accesses have 4 bytes"),
         (rows == 1 or groups >= 8 * device.sm_count, f"{problem.rows} rows are too few for {rows} a group"),
     )
 

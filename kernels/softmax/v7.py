@@ -21,6 +21,7 @@ LEAST_COMPUTE_CAPABILITY = (8, 0)
 OTHER_REGISTERS = 28  # besides those that hold the row
 MOST_REGISTERS = 96  # that hold the row: beyond, a block is alone on its SM and nothing overlaps
 MOST_WASTE = 1.25
+MOST_BYTES_BY_8 = 8 << 20  # of a matrix: in larger ones the memory is the limit, and accesses of 16 bytes are never slower
 
 
 def bounds(configuration: Configuration) -> Bounds:
@@ -37,7 +38,9 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     block, items, vector = (configuration.integer(name) for name in ("block", "items", "vector"))
     hold, edges = str(configuration["hold"]), str(configuration["edges"])
     row_packs = packs.per_row(problem, vector, edges)
-    held = items * vector // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
+    access_bytes, values = vector * problem.element_bytes, items * vector
+    held = values // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
+    wider = packs.placed(problem, 2 * vector, "exact")[0] or (edges == "masked" and packs.placed(problem, 2 * vector, "masked")[0])
     whole = all_of(
         packs.loadable(problem, vector),
         packs.placed(problem, vector, edges),
@@ -46,10 +49,14 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     if not whole:  # of most configurations this is the answer
         return whole
     return all_of(
+        (access_bytes >= 8, f"vector {vector} of {problem.dtype} is narrower than the 8 bytes that pay for a whole block"),
         (
-            vector * problem.element_bytes >= 8,
-            f"vector {vector} of {problem.dtype} is narrower than the 8 bytes that pay for a whole block",
+            access_bytes == 16 or not wider or problem.rows * problem.bytes_per_row <= MOST_BYTES_BY_8,
+            f"packs wider than vector {vector} are as well placed, and the matrix has more than {MOST_BYTES_BY_8} bytes",
         ),
+        (items > 1 or block == 64, f"block {block} with a pack a thread is slower than a smaller one"),
+        (items >= 8 or block < 1024, f"block {block} with {items} items is slower than a smaller one"),
+        (items <= 8 or block > 64, f"block {block} with {items} items is slower than a larger one"),
         (hold == "exponentials" or problem.element_bytes == 2, "inputs of 4 bytes take as many registers as exponentials"),
         (
             block * items <= MOST_WASTE * row_packs or (items == 1 and block == 64),
@@ -61,8 +68,12 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             f"block {block} with {held} registers to hold the row needs more than the {device.registers_per_sm} of an SM",
         ),
         (
-            hold == "exponentials" or items * vector >= 16,
-            f"exponentials of {items * vector} elements fit in registers, and need not be computed twice",
+            hold == "exponentials" or values >= 32,
+            f"exponentials of {values} elements fit in registers, and need not be computed twice",
+        ),
+        (
+            hold == "inputs" or values <= 64 or problem.element_bytes == 4,
+            f"exponentials of {values} elements take twice the registers of the inputs",
         ),
     )
 

@@ -9,8 +9,8 @@ from autotune.problem import Problem
 TEMPLATE = "v8.cu"
 PARAMETERS = {
     "cluster": (2, 4, 8, 16),
-    "block": (128, 256, 512, 1024),
-    "items": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24),
+    "block": (128, 256, 512),
+    "items": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32),
     "hold": ("exponentials", "inputs"),
     "edges": ("exact", "masked"),
 }
@@ -20,17 +20,21 @@ LEAST_COMPUTE_CAPABILITY = (9, 0)
 
 ACCESS_BYTES = 16
 OTHER_REGISTERS = 30
-MOST_REGISTERS = 96
+MOST_REGISTERS = 96  # that hold the row
+MOST_REGISTERS_OF_SMALL_BLOCKS = 128  # of 128 threads, of which three fit on an SM
+SMALL_BLOCK = 128
 MOST_WASTE = 1.25
 MOST_PORTABLE = 8  # blocks of a cluster; more only on the GPUs below (CUDA C++ Programming Guide, "Thread Block Clusters")
 WITH_CLUSTERS_OF_16 = (9, 10)  # major compute capabilities
-LEAST_BYTES = 4096  # of a row in each block: below, one block is faster than an exchange
+LEAST_BYTES = 6 << 10  # of a row in each block: slices of 8 KiB win, those of 4 KiB are slower by a quarter
+MOST_BYTES = 32 << 10  # of a row in each block where a wider cluster may take it
 
 
 def bounds(configuration: Configuration) -> Bounds:
     block = configuration.integer("block")
     if configuration["hold"] == "exponentials":
-        return Bounds(threads=block, cluster=configuration.integer("cluster"))
+        many = configuration.integer("items") * ACCESS_BYTES // 4 > MOST_REGISTERS
+        return Bounds(threads=block, blocks_per_sm=3 if many else 1, cluster=configuration.integer("cluster"))
     other = OTHER_REGISTERS + (8 if configuration["edges"] == "masked" else 0)
     # Left to itself the compiler computes all exponentials at once, in three times the registers that the inputs take.
     words = configuration.integer("items") * ACCESS_BYTES // 4
@@ -46,7 +50,9 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     vector = ACCESS_BYTES // problem.element_bytes
     hold, edges = str(configuration["hold"]), str(configuration["edges"])
     row_packs, threads = packs.per_row(problem, vector, edges), cluster * block
-    held = items * vector // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
+    values = items * vector
+    held = values // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
+    most_registers = MOST_REGISTERS_OF_SMALL_BLOCKS if (block, problem.element_bytes) == (SMALL_BLOCK, 4) else MOST_REGISTERS
     whole = all_of(
         packs.placed(problem, vector, edges),
         packs.fewest(row_packs, threads, items, PARAMETERS["items"]),
@@ -64,10 +70,24 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             f"a row of {problem.bytes_per_row} bytes is less than {LEAST_BYTES} for each block of a cluster of {cluster}",
         ),
         (
+            problem.bytes_per_row <= cluster * MOST_BYTES or cluster >= MOST_PORTABLE,
+            f"a row of {problem.bytes_per_row} bytes is more than {MOST_BYTES} for each of {cluster} blocks, and wider clusters have less",
+        ),
+        (items >= 8 or block < 512, f"block {block} with {items} items is slower than a smaller one"),
+        (values >= 12, f"{values} elements a thread are too few to be in flight"),
+        (
+            hold == "exponentials" or values >= 32,
+            f"exponentials of {values} elements fit in registers, and need not be computed twice",
+        ),
+        (
+            hold == "inputs" or values <= 64 or problem.element_bytes == 4,
+            f"exponentials of {values} elements take twice the registers of the inputs",
+        ),
+        (
             threads * items <= MOST_WASTE * row_packs,
             f"{cluster} blocks of {block} with {items} items hold {threads * items} packs, and a row takes only {row_packs}",
         ),
-        (held <= MOST_REGISTERS, f"{held} registers a thread to hold the row leave a block alone on its SM"),
+        (held <= most_registers, f"{held} registers a thread to hold the row leave a block alone on its SM"),
         (
             (held + OTHER_REGISTERS) * block <= device.registers_per_sm,
             f"block {block} with {held} registers to hold the row needs more than the {device.registers_per_sm} of an SM",

@@ -7,9 +7,9 @@ from autotune.problem import Problem
 
 TEMPLATE = "v9.cu"
 PARAMETERS = {
-    "warps": (2, 4, 8),
+    "warps": (2, 4),
     "lanes": (1, 2, 4, 8, 16, 32),
-    "rows": (1, 2, 4, 8),
+    "rows": (1, 2, 4),
 }
 DTYPES = ("float32", "float16", "bfloat16")
 IN_PLACE = True
@@ -17,7 +17,7 @@ LEAST_COMPUTE_CAPABILITY = (8, 0)
 
 ACCESS_BYTES = 16
 LEAST_TILE_BYTES, MOST_TILE_BYTES = 2048, 36 << 10
-LEAST_ELEMENTS, MOST_ELEMENTS = 2, 32  # of a row for each lane
+LEAST_ELEMENTS, MOST_ELEMENTS = 12, 32  # of a row for each lane
 
 
 def bounds(configuration: Configuration) -> Bounds:
@@ -40,7 +40,7 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         ),
         (tile_rows % vector == 0, f"tiles of {tile_rows} rows do not all start at a multiple of {ACCESS_BYTES} bytes"),
         (
-            LEAST_ELEMENTS * lanes <= problem.cols <= MOST_ELEMENTS * lanes,
+            (LEAST_ELEMENTS * lanes <= problem.cols or lanes == 1) and problem.cols <= MOST_ELEMENTS * lanes,
             f"{lanes} lanes are too few or too many for a row of {problem.cols}",
         ),
         (
