@@ -6,6 +6,7 @@ Each test begins with the number of its defect there.
 import json
 import os
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -369,3 +370,15 @@ def test_13_such_a_template_and_launch_bounds_by_a_parameter_pass_nvcc(kernels: 
     assert isinstance(built, Instance)
     assert built.resources is not None
     assert built.resources.registers <= 65536 // 32
+
+
+def test_every_test_that_the_table_names_exists() -> None:
+    page = (ROOT / "docs" / "kernel_tuner.md").read_text()
+    tests = set(re.findall(r"^def (test_\w+)", "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py")), re.MULTILINE))
+    named = re.findall(r"`(test_\w+)(…?)`(?: \((\w+)\))?", page)
+    numbers = {"": 1, "two": 2, "seven": 7}
+    found = {name: sum(test.startswith(name) if more else test == name for test in tests) for name, more, _ in named}
+    wrong = [name for name, _, number in named if found[name] != numbers[number]]
+    assert len(named) > 60
+    assert wrong == []
+    assert {f"test_{number}_" for number in (3, 4, 5, 6, 10, 11, 12, 13)} <= {name for name, more, _ in named if more}
