@@ -283,3 +283,24 @@ def test_reading_makes_no_files_beside_an_export(path: Path, tmp_path: Path) -> 
     with Database(out / "shared.sqlite", mode="read") as db:
         assert db.best()[0]["time_us"] == 40.0
         assert [file.name for file in out.iterdir()] == ["shared.sqlite"]
+
+
+def test_who_only_reads_leaves_no_file_behind(path: Path) -> None:
+    with Database(path, mode="read") as db:
+        with Database(path, mode="read") as another:
+            assert another.best() == db.best() != []
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            db._connection.execute("DELETE FROM best")
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_reading_after_a_killed_writer_sees_what_was_committed_and_clears_its_log_away(path: Path, tmp_path: Path) -> None:
+    killed = tmp_path / "killed.sqlite"
+    with Database(path) as db:
+        run = begin(db)
+        record(db, run, FAST, [screen(39.0)])
+        shutil.copy(path, killed)
+        shutil.copy(f"{path}-wal", f"{killed}-wal")
+    with Database(killed, mode="read") as db:
+        assert len(db.trial_rows()) == 2
+    assert sorted(tmp_path.iterdir()) == sorted([path, killed])

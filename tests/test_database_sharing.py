@@ -77,7 +77,7 @@ def test_an_export_is_one_read_only_file_that_says_what_it_holds(tmp_path: Path)
         with pytest.raises(UsageError, match=r"cannot be written: .*; export to another folder"):
             db.export(tmp_path / "absent" / "shared.sqlite")
     assert stat.S_IMODE((tmp_path / "shared.sqlite").stat().st_mode) == 0o444
-    assert {file.name for file in tmp_path.iterdir()} == {"mine.sqlite", "mine.sqlite-wal", "mine.sqlite-shm", "shared.sqlite"}
+    assert {file.name for file in tmp_path.iterdir()} == {"mine.sqlite", "shared.sqlite"}
     with Database(tmp_path / "shared.sqlite", mode="read") as db:
         assert json.loads(db.select("SELECT manifest FROM manifest")[0]["manifest"]) == manifest
         assert db.select("PRAGMA journal_mode") == [{"journal_mode": "delete"}]

@@ -122,18 +122,22 @@ class Connection:
             migrate(connection)  # takes only the steps that are missing, so it does not matter if another process was faster
 
     def _open_to_read(self) -> sqlite3.Connection:
-        """A connection that cannot write. Where not even the write-ahead log's index can be made, the file is read as it stands."""
-        uri = f"file:{quote(str(self.path.resolve()))}?mode=ro"
+        """A connection that refuses to write. Where not even the write-ahead log's index can be made, the file is read as it stands.
+
+        The file is opened for writing where that is allowed, because only then the last to close it clears the log and its index away.
+        """
+        uri = f"file:{quote(str(self.path.resolve()))}"
         try:
-            return self._open_checked(uri)
+            return self._open_checked(f"{uri}?mode=rw")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
                 raise
-        return self._open_checked(f"{uri}&immutable=1")
+        return self._open_checked(f"{uri}?mode=ro&immutable=1")
 
     def _open_checked(self, uri: str) -> sqlite3.Connection:
         connection = sqlite3.connect(uri, timeout=BUSY_TIMEOUT_S, isolation_level=None, uri=True)
         try:
+            connection.execute("PRAGMA query_only = ON")
             schema = self._schema(connection)
             return connection if schema == SCHEMA and _views_are_ours(connection) else _migrated_copy(connection)
         except BaseException:

@@ -49,16 +49,21 @@ def layers(db: str | os.PathLike[str] | None = None) -> tuple[Layer, ...]:
 
 
 def connect(layer: Layer) -> sqlite3.Connection:
-    """A connection that cannot write. A file with a write-ahead log in a folder without write access is read as immutable."""
-    uri = f"file:{quote(str(layer.path.resolve()))}?mode=ro"
+    """A connection that refuses to write. A file with a write-ahead log in a folder without write access is read as immutable.
+
+    Another file is opened for writing where that is allowed, because only then the last to close it clears its log away.
+    """
+    uri = f"file:{quote(str(layer.path.resolve()))}"
+    immutable = f"{uri}?mode=ro&immutable=1"
     if layer.immutable:
-        return sqlite3.connect(uri + "&immutable=1", uri=True)
-    connection = sqlite3.connect(uri, uri=True)
+        return sqlite3.connect(immutable, uri=True)
+    connection = sqlite3.connect(f"{uri}?mode=rw", uri=True)
     try:
+        connection.execute("PRAGMA query_only = ON")
         connection.execute("SELECT count(*) FROM sqlite_master")
     except sqlite3.OperationalError:
         connection.close()
-        return sqlite3.connect(uri + "&immutable=1", uri=True)
+        return sqlite3.connect(immutable, uri=True)
     return connection
 
 
