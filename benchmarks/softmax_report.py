@@ -16,7 +16,7 @@ import click
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from autotune.element import element
-from autotune.report.charts import CONFIG, SCHEMA, VEGA_LITE
+from autotune.report.charts import CONFIG, POWER, SCHEMA, VEGA_LITE
 from autotune.report.library import vl_convert
 
 Row = dict[str, Any]
@@ -128,7 +128,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
 def plot(rows: Sequence[Row]) -> bytes:
     """Share of copy over the columns of a row, one line per contestant: panels by element type, and by what a problem moves. A PNG."""
     points = [
-        {"cols": row["cols"], "share": row["us"]["copy"] / us, "who": name, "dtype": row["dtype"], "moves": _moves(row)}
+        {"x": math.log2(row["cols"]), "share": row["us"]["copy"] / us, "who": name, "dtype": row["dtype"], "moves": _moves(row)}
         for row in rows
         for name, us in row["us"].items()
         if name not in ("copy", "floor") and "copy" in row["us"]
@@ -139,7 +139,12 @@ def plot(rows: Sequence[Row]) -> bytes:
         "config": CONFIG | {"background": "white", "padding": 20},
         "data": {"values": points},
         "facet": {
-            "column": {"field": "dtype", "title": None, "header": {"labelFontSize": 14}},
+            "column": {
+                "field": "dtype",
+                "title": None,
+                "header": {"labelFontSize": 14},
+                "sort": list(dict.fromkeys(p["dtype"] for p in points)),
+            },
             "row": {"field": "moves", "title": None, "header": {"labelFontSize": 14}, "sort": [LARGE, SMALL]},
         },
         "spec": {"width": 460, "height": 260, "layer": [_line(names), _points(names)]},
@@ -148,7 +153,7 @@ def plot(rows: Sequence[Row]) -> bytes:
             "subtitle": "Where sizes share columns, their mean.",
         },
     }
-    return bytes(vl_convert().vegalite_to_png(spec, vl_version=VEGA_LITE, scale=2))
+    return bytes(vl_convert().vegalite_to_png(spec, vl_version=VEGA_LITE, scale=1.5))
 
 
 LARGE, SMALL = "8 MB and more", "less than 8 MB"
@@ -159,8 +164,14 @@ def _moves(row: Row) -> str:
 
 
 def _encoding(names: Sequence[str]) -> Mapping[str, Any]:
-    colour = {"field": "who", "scale": {"domain": names, "range": [COLOURS[name] for name in names]}, "sort": names}
-    x = {"field": "cols", "type": "quantitative", "scale": {"type": "log", "base": 2}, "title": "columns", "axis": {"format": "~s"}}
+    colour = {
+        "field": "who",
+        "legend": {"columns": len(names)},
+        "scale": {"domain": names, "range": [COLOURS[name] for name in names]},
+        "sort": names,
+    }
+    axis = {"labelExpr": POWER, "tickMinStep": 1, "tickCount": 10}
+    x = {"field": "x", "type": "quantitative", "title": "columns", "axis": axis}
     return {"x": x, "color": {**colour, "type": "nominal"}}
 
 
