@@ -222,15 +222,24 @@ def main(
 
 def measure_all(cells: list[Cell], field: Field, record: Record, until: float) -> int:
     """Measures and records cells while there is time; how many are left."""
-    slowest = 0.0
+    slowest, failed = 0.0, 0
     for index, cell in enumerate(cells):
         began = time.monotonic()
         if began + slowest > until:
-            return len(cells) - index
+            return len(cells) - index + failed
+        row: dict[str, Any] | None = None
         try:
             row = measure(cell, field, index)
-        except torch.cuda.OutOfMemoryError as error:
-            print(f"{cell.problem}: {error}".splitlines()[0], flush=True)
+        except Exception as error:  # the cell is left to another run
+            print(f"{cell.problem}: {type(error).__name__}: {error}".splitlines()[0], flush=True)
+        if not usable():
+            print(
+                f"the GPU's context is lost since {cell.problem}; run again with --rival for each rival but the guilty one", file=sys.stderr
+            )
+            return len(cells) - index + failed
+        if row is None:
+            failed += 1
+            gc.collect()
             continue
         record.add(row)
         if row["failed"]:
@@ -243,7 +252,16 @@ def measure_all(cells: list[Cell], field: Field, record: Record, until: float) -
         print(
             f"{cell.problem}{drawn} {took:.1f} s: {times}" + "".join(f"; {name}: {why}" for name, why in row["failed"].items()), flush=True
         )
-    return 0
+    return failed
+
+
+def usable() -> bool:
+    """Whether the GPU still works: after an illegal access by anyone nothing does in this process."""
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        return False
+    return True
 
 
 if __name__ == "__main__":
