@@ -35,10 +35,11 @@ SECTIONS = (
     "Occupancy",
     "LaunchStats",
 )
-EXTRA = (
+EXTRA = (  # that are in no section
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
     "smsp__inst_executed.sum",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
 )
 # What the table shows: a name, the counter, and what its base unit is divided by.
@@ -138,8 +139,9 @@ def table(rows: list[dict[str, str]]) -> str:
 
 def waits(row: dict[str, str]) -> list[tuple[str, float]]:
     """The most frequent reasons for which warps could not issue, with how many warps had each when an instruction was issued."""
-    found = [(match[1], number(row, name) or 0.0) for name in row if (match := STALL.fullmatch(name))]
-    return sorted(found, key=lambda pair: -pair[1])[:STALLS_SHOWN]
+    found = {match[1]: number(row, name) or 0.0 for name in row if (match := STALL.fullmatch(name))}
+    reasons = [pair for pair in found.items() if pair[0] != "selected" and not pair[0].endswith("_not_issued")]
+    return sorted(reasons, key=lambda pair: -pair[1])[:STALLS_SHOWN]
 
 
 def launch_all(problem: Problem, who: tuple[str, ...], db: Path | None) -> None:
