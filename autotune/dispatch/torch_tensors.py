@@ -11,7 +11,7 @@ from autotune.dispatch.arrays import Call, HandOver, Kind, View
 from autotune.dispatch.calls import SlowPath
 from autotune.dispatch.plans import Table
 from autotune.dispatch.request import check_interleaved
-from autotune.dispatch.torch_pairs import Pairs
+from autotune.dispatch.torch_known import Known
 
 
 def kind_of(tensor: Any) -> Kind:
@@ -78,53 +78,70 @@ def _layout_stream() -> Callable[[Any], int]:
 
 
 def _packed(kind: Kind, slow: SlowPath, any_layout: Call) -> Call:
-    """The call for what nearly every call has: both tensors packed, aligned, apart, and no stream named; the others go to `any_layout`.
+    """The call for what nearly every call has: both tensors packed, aligned, apart, and no stream named; the others go to `any_layout`."""
+    current = (lambda ordinal: 0) if slow.host else _raw_stream()
+    pairs, singles = Known(), Known()
+    any_packed = _any_packed(kind, slow, any_layout, current, pairs, singles)
+    pair_of, single_of, empty_like = pairs.of.get, singles.of.get, torch.empty_like
+
+    def call(x: Any, out: Any, stream: Any) -> Any:
+        if stream is not None:
+            return any_layout(x, out, stream)
+        if out is None:
+            return call_without_output(x)
+        known = pair_of(x.numel())
+        if known is None:
+            return any_packed(x, out)
+        alike, plan, ordinal = known
+        if not plan.live or not alike(x, out):
+            return any_packed(x, out)
+        source, target = x.data_ptr(), out.data_ptr()
+        if (source | target) & 15 or not source or not target or plan.before < target - source < plan.after:
+            return any_packed(x, out)
+        plan.launch(target, source, current(ordinal))
+        plan.hits += 1
+        return out
+
+    def call_without_output(x: Any) -> Any:
+        known = single_of(x.numel())
+        if known is None:
+            return any_packed(x, None)
+        alike, plan, ordinal = known
+        source = x.data_ptr()
+        if not plan.live or not alike(x) or source & 15 or not source:
+            return any_packed(x, None)
+        out = empty_like(x)  # new memory is aligned, and apart from the input's
+        plan.launch(out.data_ptr(), source, current(ordinal))
+        plan.hits += 1
+        return out
+
+    return call
+
+
+def _any_packed(
+    kind: Kind, slow: SlowPath, any_layout: Call, current: Callable[[int], int], pairs: Known, singles: Known
+) -> Callable[[Any, Any], Any]:
+    """The call for tensors that are packed but not known again; it makes them known.
 
     Each question to a tensor costs a twentieth of a microsecond and its shape or strides twice that, so only those are asked that tell
     such layouts apart. Tables within tables cost half of one whose keys are tuples that hold a shape.
     """
     tables: defaultdict[Any, defaultdict[int, Table]] = defaultdict(lambda: defaultdict(slow.table))
-    pairs = Pairs()
-    pair_of, remember = pairs.of.get, pairs.remember
     gradients_wanted, empty_like, plain = torch.is_grad_enabled, torch.empty_like, torch.Tensor
-    current = (lambda ordinal: 0) if slow.host else _raw_stream()
 
-    def call(x: Any, out: Any, stream: Any) -> Any:
-        if out is None or stream is not None:
-            return any_pair(x, out, stream)
-        pair = pair_of(x.shape)
-        if pair is None:
-            return any_pair(x, out, None)
-        alike, plan, ordinal = pair
-        if not plan.live or not alike(x, out):
-            return any_pair(x, out, None)
-        source, target = x.data_ptr(), out.data_ptr()
-        if (source | target) & 15 or not source or not target or plan.before < target - source < plan.after:
-            return any_pair(x, out, None)
-        plan.launch(target, source, current(ordinal))
-        plan.hits += 1
-        return out
+    def alike(x: Any, out: Any) -> bool:
+        packed = type(out) is plain and out.is_contiguous() and out.shape == x.shape and out.dtype is x.dtype
+        return packed and out.get_device() == x.get_device() and not (out.requires_grad and gradients_wanted())
 
-    def any_pair(x: Any, out: Any, stream: Any) -> Any:
-        if stream is not None or not x.is_contiguous() or (x.requires_grad and gradients_wanted()):
-            return any_layout(x, out, stream)
-        shape, dtype, ordinal = x.shape, x.dtype, x.get_device()
-        given = out is not None
-        if out is None:
-            out = empty_like(x)
-        elif (
-            type(out) is not plain
-            or not out.is_contiguous()
-            or out.shape != shape
-            or out.dtype is not dtype
-            or out.get_device() != ordinal
-            or (out.requires_grad and gradients_wanted())
-        ):
-            return any_layout(x, out, None)
+    def call(x: Any, given: Any) -> Any:
+        if not x.is_contiguous() or (x.requires_grad and gradients_wanted()) or (given is not None and not alike(x, given)):
+            return any_layout(x, given, None)
+        shape, ordinal = x.shape, x.get_device()
+        out = empty_like(x) if given is None else given
         source, target = x.data_ptr(), out.data_ptr()
         if (source | target) & 15 or not source or not target:
             return any_layout(x, out, None)
-        table = tables[dtype][ordinal]
+        table = tables[x.dtype][ordinal]
         plan = table.get(shape)
         if plan is None:
             if source == target:
@@ -136,8 +153,10 @@ def _packed(kind: Kind, slow: SlowPath, any_layout: Call) -> Call:
             check_interleaved(plan.problem, target - source)
         plan.launch(target, source, current(ordinal))
         plan.hits += 1
-        if given:
-            remember(table, shape, x, out, plan, ordinal)
+        if given is None:
+            singles.remember(table, plan, ordinal, x)
+        else:
+            pairs.remember(table, plan, ordinal, x, out)
         return out
 
     return call

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.dispatch import Dispatcher, torch_operator, torch_pairs
+from autotune.dispatch import Dispatcher, torch_known, torch_operator
 from autotune.dispatch.dispatcher import DISPATCHERS
 from autotune.errors import UsageError
 
@@ -80,7 +80,7 @@ def test_an_output_that_cannot_be_taken_is_refused_at_the_first_call_and_after_g
 
 def test_pairs_of_tensors_are_known_again_only_as_long_as_their_plan_lives(softmax: Dispatcher) -> None:
     x, out = torch.randn(8, 64), torch.empty(8, 64)
-    assert torch_pairs.comparison(x, out) is not None
+    assert torch_known.comparison(x, out) is not None
     for _ in range(3):
         softmax(x, out)
     softmax.reload()
@@ -90,9 +90,45 @@ def test_pairs_of_tensors_are_known_again_only_as_long_as_their_plan_lives(softm
     assert (softmax.stats().plans, softmax.stats().misses, softmax.stats().hits) == (1, 2, {"safe": 6})
 
 
+def test_shapes_of_as_many_elements_are_never_taken_for_each_other(softmax: Dispatcher) -> None:
+    tensors = [torch.randn(shape) for shape in ((8, 64), (64, 8), (512,), (2, 4, 64), (4, 2, 64))]
+    for _ in range(torch_known.MOST_CHANGES + 2):
+        for x in tensors:
+            assert close(softmax(x), x)
+            assert close(softmax(x, torch.empty_like(x)), x)
+            half = x.view(-1)[:256].view(4, 64)
+            assert close(softmax(half), half)
+    assert sum(softmax.stats().hits.values()) == 3 * len(tensors) * (torch_known.MOST_CHANGES + 2)
+
+
+def test_a_tensor_known_without_gradients_still_gets_its_gradient(softmax: Dispatcher) -> None:
+    x = torch.randn(8, 64, requires_grad=True)
+    with torch.no_grad():
+        for _ in range(3):
+            assert not softmax(x).requires_grad
+            softmax(x, out=torch.empty(8, 64))
+    with pytest.raises(UsageError, match="out= cannot be combined with a gradient"):
+        softmax(x, out=torch.empty(8, 64))
+    y = softmax(x)
+    assert y.requires_grad
+    y.square().sum().backward()
+    assert x.grad is not None
+    with torch.inference_mode():
+        for _ in range(3):
+            assert softmax(x).is_inference()
+    assert not softmax(x.detach()).is_inference()
+
+
+def test_a_refusal_is_one_error_without_another_behind_it(softmax: Dispatcher) -> None:
+    for out in (None, torch.empty(4)):
+        with pytest.raises(UsageError) as refused:
+            softmax(torch.randn(8, 64, dtype=torch.float64), out)
+        assert refused.value.__context__ is None
+
+
 def test_a_comparison_tells_all_apart_that_a_plan_depends_on() -> None:
     x, out = torch.randn(8, 64), torch.empty(8, 64)
-    alike = torch_pairs.comparison(x, out)
+    alike = torch_known.comparison(x, out)
     assert alike is not None
     assert alike(torch.empty(8, 64), torch.empty(8, 64))
     for other in (
