@@ -191,7 +191,9 @@ class Tuning:
     def _failed(self, configuration: Configuration, failure: Failure, mine: ProblemSummary) -> bool:
         """Count a failure; whether the configuration has now failed too often, and is blocked."""
         known = self._known
-        mine.failures[f"{failure.outcome}: {failure.message}"] += 1
+        why = f"{failure.outcome}: {failure.message}"
+        mine.failures[why] += 1
+        mine.culprits.setdefault(why, {})[configuration] = None
         known.failed[configuration] += 1
         if known.failed[configuration] < tries(failure.outcome):
             return False

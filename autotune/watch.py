@@ -17,7 +17,8 @@ class ProblemSummary:
 
     Of `space` configurations, `known` had been measured, failed or blocked before, `blocked` among them, and `done` were since. It ends
     at `planned` of them, or None when that depends on what is found. `stale` earlier trials no longer count, because the template, the
-    flags, the compiler or the driver has changed since.
+    flags, the compiler or the driver has changed since. `failures` counts what was said of failures, and `culprits` are the configurations
+    that each was said of.
     """
 
     problem: Problem
@@ -29,6 +30,7 @@ class ProblemSummary:
     done: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    culprits: dict[str, dict[Configuration, None]] = field(default_factory=dict)
     choice: Choice | None = None
     confirmed: bool = False
     copy_us: float | None = None

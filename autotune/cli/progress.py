@@ -4,13 +4,14 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune.cli.output import microseconds, percent
+from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.selector.training import Trained
 from autotune.trial import Outcome
@@ -56,7 +57,7 @@ class PlainWatcher(Watcher):
                 f"{summary.problem}: {summary.stale} earlier trials no longer count: the kernel, its compiler or the driver has changed"
             )
         for message, count in summary.failures.most_common(SHOWN_FAILURES):
-            self._say(f"{summary.problem}: {count} x {message}")
+            self._say(f"{summary.problem}: {count} x {message}{culprits(list(summary.culprits.get(message, ())))}")
         if (more := len(summary.failures) - SHOWN_FAILURES) > 0:
             self._say(f"{summary.problem}: {more} more ways to fail; see `autotune inspect trials`")
         self._say(describe(summary))
@@ -253,6 +254,14 @@ class JsonWatcher(Watcher):
 def outcomes(counts: Counter[Outcome]) -> str:
     """How often each outcome came, the most frequent first: 96 ok, 2 crashed."""
     return ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in counts.most_common())
+
+
+def culprits(configurations: Sequence[Configuration]) -> str:
+    """Who failed alike, in brackets: the first, and how many more."""
+    if not configurations:
+        return ""
+    more = len(configurations) - 1
+    return f" ({configurations[0]}" + (f" and {more} more)" if more else ")")
 
 
 def describe(summary: ProblemSummary) -> str:
