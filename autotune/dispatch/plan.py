@@ -2,7 +2,7 @@
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -101,15 +101,9 @@ class Planner:
         With `loaded_only`, only instances that are loaded already count; NotLoaded when none of them is.
         """
         for candidate in self._candidates(problem, loaded_only):
-            key = (candidate.configuration, problem.dtype)
-            function = self._functions.get(key)
+            function = self._function(candidate.configuration, problem.dtype, loaded_only)
             if function is None:
-                if loaded_only or key in self._broken:
-                    continue
-                with self._lock:
-                    function = self._functions.get(key) or self._load(*key)
-                if function is None:
-                    continue
+                continue
             version = self.operation.version(candidate.configuration.version)
             return candidate, function.bind(problem, version.launch(candidate.configuration, problem, self.launcher.device))
         raise NotLoaded(str(problem))
@@ -122,19 +116,32 @@ class Planner:
             return False
 
     def warm(self, problem: Problem, stream: int | None) -> None:
-        """Load the instance for `problem`, and make its workspace on `stream` where it needs one."""
+        """Load the instance for `problem`, and make its workspace on `stream` where it needs one.
+
+        So that a capture may ask for other sizes too, the safe kernel of the dtype comes with it where it is stored.
+        """
         candidate, _ = self.launch_of(problem, loaded_only=False)
         version = self.operation.version(candidate.configuration.version)
         launch = version.launch(candidate.configuration, problem, self.launcher.device)
         if launch.workspace_bytes and stream is not None:
             self.launcher.workspace(stream, launch.workspace_bytes)
+        self.preload_safe((problem.dtype,))
 
-    def preload_safe(self) -> None:
-        """Load the safe kernel for every dtype that it is stored for, so that any input can be answered without loading."""
-        safe = self.operation.safe
-        for dtype in self.operation.version(safe.version).dtypes:
-            if (safe, dtype) not in self._functions and (safe, dtype) not in self._broken:
-                self._load(safe, dtype)
+    def preload_safe(self, dtypes: Iterable[str] = ()) -> None:
+        """Load the safe kernel for those of `dtypes` (all without any) that it is stored for: it answers any input without loading."""
+        safe, instances = self.operation.safe, self.selector.knowledge.instances
+        for dtype in dtypes or self.operation.version(safe.version).dtypes:
+            if instances is None or (safe, dtype) in instances:
+                self._function(safe, dtype, loaded_only=False)
+
+    def _function(self, configuration: Configuration, dtype: str, loaded_only: bool) -> Function | None:
+        """The instance, loaded now unless only loaded ones count; None for one that is not, or that cannot be loaded."""
+        key = (configuration, dtype)
+        function = self._functions.get(key)
+        if function is None and not loaded_only and key not in self._broken:
+            with self._lock:
+                function = self._functions.get(key) or self._load(*key)
+        return function
 
     def _candidates(self, problem: Problem, loaded_only: bool) -> Iterator[Candidate]:
         if not loaded_only:
@@ -150,7 +157,7 @@ class Planner:
             function = self.launcher.load(version, configuration, dtype, stored, version.bounds(configuration))
         except AutotuneError as error:
             self._broken.add((configuration, dtype))
-            warnings.warn(f"{configuration} is passed over: {error}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"{configuration} is passed over: {error}", RuntimeWarning, stacklevel=5)
             return None
         self.loads += 1
         self._functions[configuration, dtype] = function

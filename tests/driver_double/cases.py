@@ -141,17 +141,22 @@ def code_that_the_driver_refuses_is_passed_over(db: str) -> None:
 
 
 def nothing_is_loaded_while_a_stream_is_captured(db: str) -> None:
-    softmax = Dispatcher("softmax", db=db)
+    softmax, cold = Dispatcher("softmax", db=db), Dispatcher("softmax", db=db)
     softmax.warm([(64, 128)])
     loads = LAST.loads
     os.environ["DOUBLE_CAPTURING"] = "1"
     check(softmax, normal(64, 128), stream=CAPTURING_STREAM)
+    assert LAST.symbol == b"softmax_v3_float32_block256_vector4_unroll1"
+    check(softmax, normal(60, 128), stream=CAPTURING_STREAM)
+    assert LAST.symbol == b"softmax_v3_float32_block256_vector4_unroll1"
+    check(softmax, normal(64, 127), stream=CAPTURING_STREAM)
+    assert LAST.symbol == b"softmax_v2_float32_block256_unroll1"  # the safe kernel, which warm brings with it
     with pytest.raises(KernelError) as refused:
-        check(softmax, normal(64, 127), stream=CAPTURING_STREAM)
+        check(cold, normal(64, 127), stream=CAPTURING_STREAM)
     assert "the stream is being captured and no kernel that is loaded runs softmax 64x127 float32; call warm([(64, 127)])" in str(
         refused.value
     )
-    assert (LAST.loads, LAST.launches, softmax.stats().hits) == (loads, 1, {})
+    assert (LAST.loads, LAST.launches, softmax.stats().hits) == (loads, 3, {})
     del os.environ["DOUBLE_CAPTURING"]
     check(softmax, normal(64, 127), stream=CAPTURING_STREAM)
     check(softmax, normal(64, 128), stream=CAPTURING_STREAM)
