@@ -4,9 +4,11 @@
 
 Needs a GPU, torch, and a database with a kernel for the size. Everything runs on one small matrix, so that the GPU is always ahead of
 the host. Contestants take turns, and each figure is the median of its rounds. What is not installed, or not ready in time, is left out and
-named; those that compile something come last. The bar is torch's softmax with `out=` in the same run, and the bare launch plus 1.5 us.
+named; other libraries that compile or load much come last, in turns of their own, when the rest is written already. The bar is torch's
+softmax with `out=` in the same run, and the bare launch plus 1.5 us.
 """
 
+import faulthandler
 import json
 import statistics
 import sys
@@ -34,6 +36,7 @@ BARE, TORCH, OURS = "bare launch, cuda-bindings cuLaunchKernelEx", "torch.softma
 MOST_OVER_BARE_US, MOST_DECISION_US = 1.5, 50.0
 
 Call = Callable[[], object]
+Family = Callable[[Dispatcher, Any, Any], dict[str, Call]]
 
 
 @click.command()
@@ -44,28 +47,46 @@ Call = Callable[[], object]
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Where the figures are written.")
 def main(size: str, rounds: int, seconds: float, db: Path | None, path: Path | None) -> None:
     """Print the table of host times."""
+    faulthandler.enable()  # a driver or a library that is handed nonsense may end the process without a word
+    faulthandler.dump_traceback_later(seconds + 10, exit=True)
     deadline = Deadline(seconds)
     rows, cols = map(int, size.split("x"))
     softmax = Dispatcher("softmax", db=db)
     x, out = torch.randn(rows, cols, device="cuda"), torch.empty(rows, cols, device="cuda")
-    calls = ready(deadline, softmax, x, out)
-    if OURS not in calls:
-        raise click.ClickException("ours does not run here; what is above says why")
-    figures = {**measure(calls, rounds, deadline), **new_sizes(softmax)}
-    if path is not None:
-        run = {"size": size, "calls": CALLS, "rounds": rounds, "seconds": seconds}
-        path.write_text(json.dumps({**about(torch.cuda.get_device_name()), **run, "us": figures}, indent=2) + "\n")
+    run = about(torch.cuda.get_device_name()) | {"size": size, "calls": CALLS, "rounds": rounds, "seconds": seconds}
+    figures: dict[str, float] = {}
+    for families in ((ours, bare_launches, torch_softmax, pycuda_launches), (cupy_launches, triton_launch, liger)):
+        calls = ready(families, deadline, softmax, x, out)
+        if OURS not in {**calls, **figures}:
+            raise click.ClickException("ours does not run here; what is above says why")
+        _say(f"measuring {len(calls)} contestants")
+        found = measure(calls, rounds, deadline)
+        if not figures:
+            _say(f"deciding for {len(NEW_SIZES)} new sizes")
+            found |= new_sizes(softmax)
+        figures |= found
+        if path is not None:
+            path.write_text(json.dumps({**run, "us": figures}, indent=2) + "\n")
+        show(figures)
+
+
+def show(figures: dict[str, float]) -> None:
+    """Print the table, and which bars are met."""
     for name, us in sorted(figures.items(), key=lambda item: item[1]):
         print(f"{us:8.2f} us  {us - figures.get(BARE, 0.0):+8.2f}  {name}")
     for held, bar in bars(figures):
-        print(f"{'met' if held else 'NOT MET'}: {bar}")
+        print(f"{'met' if held else 'NOT MET'}: {bar}", flush=True)
 
 
-def ready(deadline: Deadline, softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
-    """Every contestant that is installed and in working order before the time for measuring begins."""
+def _say(what: str) -> None:
+    print(f"{time.strftime('%T')} {what}", flush=True)
+
+
+def ready(families: tuple[Family, ...], deadline: Deadline, softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
+    """Every contestant of `families` that is installed and in working order before the time for measuring begins."""
     calls: dict[str, Call] = {}
-    for family in (ours, bare_launches, torch_softmax, pycuda_launches, cupy_launches, triton_launch, liger):
-        begun = time.perf_counter()
+    for family in families:
+        _say(f"preparing {family.__name__}")
         try:
             with deadline.within(MEASURING_S):
                 members = family(softmax, x, out)
@@ -74,11 +95,9 @@ def ready(deadline: Deadline, softmax: Dispatcher, x: Any, out: Any) -> dict[str
             torch.cuda.synchronize()
             calls |= members
         except OutOfTime as end:
-            print(f"left out: {family.__name__} ({end})", flush=True)
+            _say(f"left out: {family.__name__} ({end})")
         except Exception as error:  # a rival that is broken here must not cost the others' figures
-            print(f"left out: {family.__name__} ({type(error).__name__}: {error})", flush=True)
-        else:
-            print(f"ready: {family.__name__} after {time.perf_counter() - begun:.1f} s", flush=True)
+            _say(f"left out: {family.__name__} ({type(error).__name__}: {error})")
     return calls
 
 
@@ -178,16 +197,22 @@ def bare_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
     config.blockDimX, config.blockDimY, config.blockDimZ = bounds.threads, 1, 1
     config.sharedMemBytes, config.hStream = launch.shared_bytes, stream
     grid = (launch.blocks, 1, 1, bounds.threads, 1, 1, launch.shared_bytes)
-    kept = (values, pointers)
     problem = Problem("softmax", *x.shape)
     *words, configuration, packed_arguments = frame(problem, launch, bounds.threads)
     words[1].value, words[2].value = out.data_ptr(), x.data_ptr()
     library, handle = ctypes.CDLL("libcuda.so.1"), as_argument(int(function))
-    return {
-        "bare launch, ctypes cuLaunchKernelEx": lambda: library.cuLaunchKernelEx(configuration, handle, packed_arguments, None),
-        BARE: lambda: (driver.cuLaunchKernelEx(config, function, packed, 0), kept),
-        "bare launch, cuda-bindings cuLaunchKernel": lambda: driver.cuLaunchKernel(function, *grid, stream, packed, 0),
-    }
+
+    # Each call keeps the memory that it passes addresses of: what is freed is soon written by others.
+    def by_ctypes(kept: object = words) -> object:
+        return library.cuLaunchKernelEx(configuration, handle, packed_arguments, None)
+
+    def extended(kept: object = (values, pointers)) -> object:
+        return driver.cuLaunchKernelEx(config, function, packed, 0)
+
+    def plain(kept: object = (values, pointers)) -> object:
+        return driver.cuLaunchKernel(function, *grid, stream, packed, 0)
+
+    return {"bare launch, ctypes cuLaunchKernelEx": by_ctypes, BARE: extended, "bare launch, cuda-bindings cuLaunchKernel": plain}
 
 
 def pycuda_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
