@@ -145,6 +145,20 @@ def test_the_process_that_kernels_run_in_does_not_outlive_the_kill_9_of_its_swee
     assert becomes(lambda: not living(mark), 5), living(mark)
 
 
+def test_two_sweeps_at_once_share_a_cold_cache_and_nothing_else(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "AUTOTUNE_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    paths = [tmp_path / "a.sqlite", tmp_path / "b.sqlite"]
+    commands = [[sys.executable, "-m", "autotune", *SWEEP, "--version", "v1", "--jobs", "1", "--db", str(path)] for path in paths]
+    running = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for command in commands]
+    said = [sweep.communicate(timeout=200)[0] for sweep in running]
+    assert [sweep.returncode for sweep in running] == [0, 0], said
+    for path in paths:
+        with Database(path, mode="read") as database:
+            assert {row["outcome"] for row in database.trial_rows()} <= {"ok", "pruned"}
+            assert len(database.trial_rows()) == len(catalogue.load("softmax").version("v1").configurations())
+    assert {path.suffix for path in (tmp_path / "cache" / "emulator").iterdir()} == {".so"}
+
+
 OPERATION = """from autotune.operation import Tolerance
 TOLERANCES = {"float32": Tolerance(relative=1e-6, absolute=1e-37)}
 SAFE = ("v0", {"waits": 0})
