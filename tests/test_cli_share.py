@@ -77,8 +77,8 @@ def test_a_file_that_is_neither_is_refused_and_nothing_is_changed(tmp_path: Path
     notes.write_text("milk, eggs\n" * 1000)
     cut.write_text('{"device_name": ')
     mine = str(tmp_path / "mine.sqlite")
-    assert "notes.txt is not an SQLite database" in refused("import", str(notes), "--db", mine)
-    assert "cut.json is neither a database of autotune nor a cache file" in refused("import", str(cut), "--db", mine)
+    assert "notes.txt is neither an SQLite database nor JSON" in refused("import", str(notes), "--db", mine)
+    assert "cut.json is malformed JSON" in refused("import", str(cut), "--db", mine)
     absent = tmp_path / "absent.sqlite"
     assert "absent.sqlite does not exist" in refused("import", str(absent), "--db", str(tmp_path / "new.sqlite"))
     assert not (tmp_path / "new.sqlite").exists()

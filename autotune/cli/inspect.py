@@ -140,7 +140,7 @@ def _marked(database: Database, found: list[Row]) -> list[Row]:
     operations = shipped("kernels")
     known = [load(name) for name in sorted({row["operation"] for row in found}) if (operations / name).is_dir()]
     stale = {row["trial"] for operation in known for row in database.stale(operation)}
-    return [row | {"state": "stale"} if row["trial"] in stale else row for row in found]
+    return [row | {"state": "stale"} if row["trial"] in stale and row["state"] != "blocked" else row for row in found]
 
 
 @inspect_command.command("trials")

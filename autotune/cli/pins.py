@@ -12,6 +12,7 @@ from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_opti
 from autotune.cli.output import say
 from autotune.configuration import Configuration, Value
 from autotune.database import Database, default_path, shipped_databases
+from autotune.database.decide import require_text
 from autotune.device import EMULATOR, Device
 from autotune.errors import UsageError
 from autotune.operation import Operation
@@ -99,6 +100,7 @@ def block_command(
     kernels: Path | None,
 ) -> None:
     """Never select CONFIGURATION for OPERATION, or with --size only there, until its template changes."""
+    require_text("reason", why)
     loaded = operation_of(operation, kernels)
     name = dtype_of(loaded, dtype)
     chosen = parse_configuration(loaded, configuration)

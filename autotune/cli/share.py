@@ -19,6 +19,7 @@ from autotune.problem import parse_size
 from autotune.selector import train_all
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+ACCEPTED = "import takes databases and exports of autotune, and cache files of Kernel Tuner, gzipped or not"
 IMPORTED = (
     Column("file", "file", right=False, long=True, named=False),
     Column("trials", "new trials"),
@@ -71,7 +72,7 @@ def export_command(
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--with-kernels", is_flag=True, help="Also take compiled kernels, of those templates only that are here, by their hash.")
 @click.option(
     "--dtype", default="float32", show_default=True, metavar="D", help="The element type of Kernel Tuner's caches, which do not say it."
@@ -84,8 +85,9 @@ def import_command(files: tuple[Path, ...], with_kernels: bool, dtype: str, db: 
 
     Doing it again adds nothing, and the order does not matter. What was confirmed here is never replaced by what others say.
     """
-    if missing := [str(file) for file in files if not file.exists()]:
-        raise UsageError(f"{missing[0]} does not exist; name databases of autotune or cache files of Kernel Tuner")
+    for file in files:
+        if wrong := _unlike(file):
+            raise UsageError(f"{file} {wrong}; {ACCEPTED}")
     trusted = _templates(kernels) if with_kernels else []
     name = element(dtype).name
     with Database(db or default_path(), create=True) as database:
@@ -112,13 +114,32 @@ def rebuild_command(db: Path | None, kernels: Path | None, form: Form) -> None:
             say(story)
 
 
+def _unlike(file: Path) -> str:
+    """What `file` is when nothing that can be imported begins so; "" otherwise."""
+    if not file.is_file():
+        return "is a folder" if file.is_dir() else "is not a regular file" if file.exists() else "does not exist"
+    if not file.stat().st_size:
+        return "is empty"
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(16)
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return "" if head == b"SQLite format 3\0" or is_cache(file) else "is neither an SQLite database nor JSON"
+
+
 def _import(database: Database, file: Path, trusted: list[str], dtype: str) -> Row:
     if is_cache(file):
         cache = read_cache(file, dtype)
         added = import_cache(database, cache)
         note = f"Kernel Tuner: {cache.problem} on {cache.device}"
         return _imported(file, added, note + ("; its last line was cut short and is left out" if cache.cut else ""))
-    brought = database.import_from(file, kernels_of=trusted)
+    try:
+        brought = database.import_from(file, kernels_of=trusted)
+    except UsageError as error:
+        if "--db" not in str(error):
+            raise
+        raise UsageError(f"{str(error).partition(';')[0]}; nothing was imported, for {ACCEPTED}") from error
     return _imported(file, brought.added, "; ".join(brought.clashes))
 
 

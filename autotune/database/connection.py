@@ -126,7 +126,7 @@ class Connection:
 
         The file is opened for writing where that is allowed, because only then the last to close it clears the log and its index away.
         """
-        uri = f"file:{quote(str(self.path.resolve()))}"
+        uri = f"file:{quote(bytes(self.path.resolve()))}"
         try:
             return self._open_checked(f"{uri}?mode=rw")
         except sqlite3.OperationalError as error:

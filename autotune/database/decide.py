@@ -9,7 +9,7 @@ from autotune.configuration import Configuration
 from autotune.database.connection import Connection
 from autotune.database.keys import NOW, added, configuration_id, device_id, found_or_added, insert, problem_id, protocol_id, template_id
 from autotune.device import Device
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.problem import Problem
 from autotune.trial import TimingProtocol
 
@@ -132,7 +132,12 @@ class Decider(Connection):
         author: str,
         why: str,
     ) -> None:
-        """A person's choice of `configuration` for all sizes in the ranges `rows` and `cols`, ends included; the newest stands."""
+        """A person's choice of `configuration` for all sizes in the ranges `rows` and `cols`, ends included; the newest stands.
+
+        Raises UsageError where `why` or `author` is blank or no text.
+        """
+        require_text("reason", why)
+        require_text("author", author)
         with self.write() as connection:
             values = {
                 "device": device_id(connection, device),
@@ -217,3 +222,13 @@ def _measured(connection: sqlite3.Connection, values: Mapping[str, object]) -> b
         "SELECT t.replayed FROM best b JOIN trials t ON t.id = b.trial WHERE b.device = ? AND b.problem = ? AND b.protocol = ?", key
     ).fetchone()
     return bool(row) and not row[0]
+
+
+def require_text(what: str, text: str) -> None:
+    """Raise UsageError unless `text` says something to whoever reads it later."""
+    if not text.strip():
+        raise UsageError(f"the {what} is blank; say it in a few words, for whoever finds this later")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # from an argument that was not UTF-8
+        raise UsageError(f"the {what} {text!r} is not UTF-8 text; write it in UTF-8") from error

@@ -13,7 +13,7 @@ import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -72,6 +72,7 @@ def read_cache(path: Path, dtype: str = "float32") -> Cache:
     """
     document, cut = _parsed(path)
     try:
+        json.dumps(document, ensure_ascii=False).encode()  # JSON can spell halves of characters, which no text of a database may hold
         sizes = document["problem_size"]
         x, *others = sizes if isinstance(sizes, list) else [sizes]
         rows, cols = prod(int(n) for n in others), int(x)
@@ -80,8 +81,8 @@ def read_cache(path: Path, dtype: str = "float32") -> Cache:
         problem = Problem(str(document["kernel_name"]), rows, cols, dtype)
         names = tuple(str(name) for name in document["tune_params_keys"])
         entries = tuple(dict(entry) for entry in document["cache"].values())
-        if any(not isinstance(entry[name], int | float | str) for entry in entries for name in names):
-            raise ValueError("a value of a parameter is neither a number nor a text")
+        if any(not _is_value(entry[name]) for entry in entries for name in names):
+            raise ValueError("a value of a parameter is neither a finite number nor a text")
         return Cache(str(document["device_name"]) or "unknown", problem, names, entries, cut)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(
@@ -164,6 +165,10 @@ def _outcome(entry: Mapping[str, Any]) -> tuple[Outcome, tuple[float, ...], str]
     return ERRORS.get(str(said), Outcome.LAUNCH_ERROR), (), f"Kernel Tuner says {said}"
 
 
+def _is_value(value: Any) -> bool:
+    return isinstance(value, int | str) or (isinstance(value, float) and isfinite(value))
+
+
 def _is_time(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and 0 < value < 1e20  # 1e20 is what old versions wrote for a failure; NaN fails both
 
@@ -218,12 +223,13 @@ def _timestamp(entry: Mapping[str, Any]) -> str:
 
 def _parsed(path: Path) -> tuple[Any, bool]:
     text = _text(path).strip()
+    said = ""
     for attempt, cut in _completions(text):
         try:
             return json.loads(attempt), cut
-        except json.JSONDecodeError:
-            continue
-    raise UsageError(f"{path} is neither a database of autotune nor a cache file of Kernel Tuner")
+        except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError, brackets without end are the other
+            said = said or " ".join(str(error).split())
+    raise UsageError(f"{path} is malformed JSON ({said}); give a cache file as Kernel Tuner's store_cache writes it")
 
 
 def _completions(text: str) -> Iterator[tuple[str, bool]]:
@@ -241,7 +247,11 @@ def _text(path: Path) -> str:
         with gzip.open(path, "rb") if packed else path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
-            raise UsageError(f"{path} holds more than {MOST_BYTES >> 30} GiB, which no cache file does")
+            raise UsageError(f"{path} holds more than {MOST_BYTES >> 30} GiB, which no cache file does; give a smaller one")
         return bytes(data).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); give a cache file as Kernel Tuner writes it"
+        ) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path} cannot be read ({error}); give a whole cache file, as it is or gzipped") from error

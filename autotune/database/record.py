@@ -43,7 +43,7 @@ class Recorder(Connection):
                 "device": device_id(connection, device),
                 "environment": found_or_added(connection, "environments", asdict(environment)),
                 "protocol": protocol_id(connection, timing),
-                "command": command,
+                "command": command.encode(errors="backslashreplace").decode(),  # a path in it may be any bytes
                 "seed": seed,
                 "card": card,
             }

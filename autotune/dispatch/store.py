@@ -53,7 +53,7 @@ def connect(layer: Layer) -> sqlite3.Connection:
 
     Another file is opened for writing where that is allowed, because only then the last to close it clears its log away.
     """
-    uri = f"file:{quote(str(layer.path.resolve()))}"
+    uri = f"file:{quote(bytes(layer.path.resolve()))}"
     immutable = f"{uri}?mode=ro&immutable=1"
     if layer.immutable:
         return sqlite3.connect(immutable, uri=True)
