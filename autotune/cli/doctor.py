@@ -3,6 +3,7 @@
 import importlib.util
 import platform
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import click
@@ -14,6 +15,20 @@ from autotune.cli.options import db_option
 from autotune.cli.output import Column, Form, Row, emit, reading
 from autotune.database import Database, default_path, shipped_databases
 from autotune.errors import AutotuneError
+
+# name, module, distribution, what it is for, how to get it
+PACKAGES = (
+    (
+        "PyCUDA",
+        "pycuda",
+        "pycuda",
+        "tuning on a GPU",
+        'pip install "pycuda-autotune[cuda]", or python scripts/install_pycuda.py in a checkout',
+    ),
+    ("cuda-bindings", "cuda.bindings", "cuda-bindings", "dispatch on a GPU", 'pip install "pycuda-autotune[run]"'),
+    ("nvidia-ml-py", "pynvml", "nvidia-ml-py", "the clocks of a GPU", 'pip install "pycuda-autotune[cuda]"'),
+    ("vl-convert", "vl_convert", "vl-convert-python", "autotune report", 'pip install "pycuda-autotune[report]"'),
+)
 
 COLUMNS = (
     Column("what", "what", right=False),
@@ -33,6 +48,7 @@ def doctor_command(db: Path | None, form: Form) -> int:
         *[_asked(f"shipped {path.name}", lambda path=path: _database(path)) for path in shipped_databases()],  # type: ignore[misc]
         _asked("emulator", _emulator),
         _asked("nvcc", _nvcc),
+        *[_package(*package) for package in PACKAGES],
         *_gpu(),
     ]
     emit(rows, COLUMNS, form)
@@ -63,6 +79,20 @@ def _database(path: Path) -> tuple[str, str]:
         return "broken", str(error)
 
 
+def _package(name: str, module: str, distribution: str, purpose: str, how: str) -> Row:
+    """A package that only some commands need: there with its version, there and broken, or missing."""
+    try:
+        found = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # the package that should hold it
+        found = None
+    if found is None:
+        return _row(name, "missing", f"for {purpose}: {how}")
+    try:
+        return _row(name, "ok", f"{version(distribution)}, for {purpose}")
+    except PackageNotFoundError:
+        return _row(name, "broken", f"module {module} is here but not installed as {distribution}, for {purpose}: {how}")
+
+
 def _emulator() -> tuple[str, str]:
     from autotune.backends.emulation import build
 
@@ -79,7 +109,7 @@ def _gpu() -> list[Row]:
     if not gpu_count():
         return [_row("CUDA GPU", "missing", "the CUDA driver sees none; the emulator and recorded measurements work without one")]
     if importlib.util.find_spec("pycuda") is None:
-        return [_row("PyCUDA", "missing", 'there is a GPU but no PyCUDA; install it with pip install "pycuda-autotune[cuda]"')]
+        return []
     from autotune.backends.cuda import describe
 
     return [_row(name, "ok" if works else "broken", said) for name, works, said in describe()]
