@@ -135,7 +135,7 @@ def test_nothing_outlives_a_command_that_is_ended_while_it_compiles(
 
 
 def test_the_process_that_kernels_run_in_does_not_outlive_the_kill_9_of_its_sweep(mark: str, tmp_path: Path) -> None:
-    whole = [sys.executable, "-m", "autotune", *SWEEP, "--json", "--db", str(tmp_path / "x.sqlite")]
+    whole = [sys.executable, "-m", "autotune", *SWEEP, "--version", "v1", "--json", "--db", str(tmp_path / "x.sqlite")]
     running = subprocess.Popen(whole, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
     assert running.stdout is not None
     assert any('"event": "trial"' in line for line in running.stdout)
