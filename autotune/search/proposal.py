@@ -11,7 +11,7 @@ from autotune.search.space import Floats, Indices, Space
 from autotune.search.surrogate import Surrogate
 
 COVERING = 6  # configurations measured before the surrogate is asked
-CENTRAL = 20  # the first of them is one of this many in the middle
+CENTRAL = 20  # the first of each version is one of this many in its middle
 TRIED_TO_COVER = 3  # drawn per configuration that covers; few, because the corners of a space are seldom any good
 WARY = 6  # measurements after which every third question forgets the priors, in case they mislead
 GUESSED = 0.5  # of the weight of a measurement elsewhere
@@ -122,15 +122,21 @@ class Proposer:
         return picked
 
     def _first(self) -> int:
-        """Before there is a surrogate: what is expected to be fast, or else the middle of the space and then far from it."""
+        """Before there is a surrogate: what is expected to be fast; or else one of each version, the newest first, then far from those."""
         rows, features = np.flatnonzero(self._pool.unseen), self._space.features
         if self._expected is not None:
             return int(rows[np.argmin(self._expected[rows])])
-        seen = np.flatnonzero(~self._pool.unseen)
-        if not len(seen):
-            return int(self._random.choice(rows[np.argsort(squares(features[rows], features.mean(0)[None])[:, 0])[:CENTRAL]]))
+        seen = np.setdiff1d(np.arange(self._pool.size), rows)
+        order = self._space.order[rows]
+        if (untried := np.setdiff1d(order, self._space.order[seen])).size:
+            return self._central(rows[order == untried.max()])
         some = self._random.choice(rows, min(TRIED_TO_COVER, len(rows)), replace=False)
         return int(some[np.argmax(squares(features[some], features[seen]).min(1))])
+
+    def _central(self, rows: Indices) -> int:
+        features = self._space.features[rows]
+        outward = np.argsort(squares(features, features.mean(0)[None])[:, 0], kind="stable")
+        return int(rows[self._random.choice(outward[: min(CENTRAL, 1 + len(rows) // 4)])])
 
     def _works(self, candidates: Indices) -> Floats:
         """How likely each candidate is to work, by what became of those near it."""

@@ -17,8 +17,9 @@ ONE_HOT = 0.5  # distance that a difference of value alone makes, beside that of
 
 
 class Space:
-    """A set of configurations, seen in four ways; row i of each is the configuration i, duplicates left out.
+    """A set of configurations, seen in five ways; row i of each is the configuration i, duplicates left out.
 
+    `order` (configurations,): the place of its version among the versions, the oldest first.
     `codes` (configurations, parameters): the rank of each value among those that occur, -1 where a version lacks the parameter.
     `features` (configurations, columns): distances. A parameter of numbers is one column, its rank scaled to 0 … 1, because authors list
     values that differ about equally; one of names is one column per name, so that two names are 1 apart.
@@ -31,6 +32,9 @@ class Space:
         self.configurations = list(dict.fromkeys(configurations))
         self.index = {configuration: i for i, configuration in enumerate(self.configurations)}
         self.values = _values(self.configurations)
+        versions = sorted({configuration.version for configuration in self.configurations}, key=lambda name: (len(name), name))
+        order = {name: i for i, name in enumerate(versions)}
+        self.order: Indices = np.array([order[configuration.version] for configuration in self.configurations], dtype=np.int64)
         varying = [name for name, values in self.values.items() if len(values) > 1]
         rows = [parameters(configuration) for configuration in self.configurations]
         ranks = {name: {value: i for i, value in enumerate(self.values[name])} for name in varying}
