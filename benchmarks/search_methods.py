@@ -29,7 +29,7 @@ STRATEGIES = (
     "genetic_algorithm", "simulated_annealing", "pso", "hybrid_vndx", "adaptive_tabu_greywolf", "diff_evo", "firefly_algorithm",
     "dual_annealing", "greedy_ils", "mls", "bayes_opt",
 )  # fmt: skip
-STRONG = 5  # of the strategies; the others run after everything else, the slow last one at the end
+SLOW = (KERNEL_TUNER + "bayes_opt",)  # run after everything else
 FUTILE_ASKS = 60  # in a row without anything new, after which a method that repeats itself has ended
 MISSING = -1
 ENUMERATED: dict[str, Any] = {}  # what Kernel Tuner found valid, by a space's fingerprint
@@ -129,12 +129,6 @@ ALL: dict[str, Callable[[RecordedSpace, int], list[float]]] = {
 }
 
 
-def turn(method: str) -> int:
-    """When a method runs: 0 first."""
-    place = STRATEGIES.index(method.removeprefix(KERNEL_TUNER)) if method.startswith(KERNEL_TUNER) else 0
-    return (place >= STRONG) + (place == len(STRATEGIES) - 1)
-
-
 def available(wanted: str) -> tuple[list[str], list[str]]:
     """The methods of a comma-separated list ("all" for all of them) that can run here, and a sentence on those that cannot."""
     names = list(ALL) if wanted == "all" else [name for word in wanted.split(";") for name in ALL if name == word.strip()]
@@ -153,6 +147,7 @@ def _replay(study: Study, space: RecordedSpace) -> list[float]:
     return found
 
 
+@lru_cache(maxsize=64)
 def _axes(space: RecordedSpace) -> dict[str, dict[str, list[Value]]]:
     """The values of each parameter that occur, by version."""
     found: dict[str, dict[str, set[Value]]] = {}
@@ -167,6 +162,7 @@ def _row(configuration: Configuration, names: Sequence[str]) -> tuple[Value, ...
     return tuple(given.get(name, MISSING) for name in names)
 
 
+@lru_cache(maxsize=64)
 def _table(space: RecordedSpace) -> tuple[list[str], dict[str, list[Value]], dict[tuple[Value, ...], float]]:
     """The parameters that vary, their values, and the times by row of values; a parameter that a version lacks is -1."""
     everything = list(dict.fromkeys(name for configuration in space.times for name in parameters(configuration)))

@@ -7,7 +7,8 @@ Configurations that failed are left out for everyone, because Kernel Tuner's rep
 
 The score is that of Willemsen et al., "A methodology for comparing optimization algorithms for auto-tuning" (2024, doi
 10.1016/j.future.2024.05.021), over evaluations: the mean of (random - method) / (random - optimum) over a budget that ends where
-random sampling is expected to have come 95 % of the way from the median to the optimum. 0 is random, 1 the optimum at the first try.
+random sampling is expected to have come 95 % of the way from the median to the optimum, but after at least 20 and at most 100 evaluations.
+0 is random, 1 the optimum at the first try. A run ends at the optimum, or with the budget, but not before 40 evaluations.
 
 Every run is appended to a file in the work folder as soon as it is done, so an interrupted benchmark goes on where it was. Runs of ours
 are done again when the search has changed.
@@ -61,7 +62,7 @@ def _tasks(spaces: Sequence[RecordedSpace], methods: Sequence[str], seeds: int) 
         for space in spaces
         if search_spaces.representative(space) or (method.startswith("ours") and search_spaces.ours_alone(space))
     }
-    return dict(sorted(tasks.items(), key=lambda item: (search_methods.turn(item[1][2]), item[1][3] // SEEDS_AT_ONCE)))
+    return dict(sorted(tasks.items(), key=lambda item: (item[1][2] in search_methods.SLOW, item[1][3] // SEEDS_AT_ONCE)))
 
 
 def _arguments() -> argparse.Namespace:
@@ -71,7 +72,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--methods", default="all", help=f"separated by ';', of: {'; '.join(search_methods.ALL)}")
     parser.add_argument("--work", default="build/search_quality", help="where runs are kept")
-    parser.add_argument("--output", default="results/search_quality", help="where .md, .json and .png are written")
+    parser.add_argument("--output", default="results/search_quality", help="where .md, .json and .svg are written")
     parser.add_argument("--report-only", action="store_true", help="run nothing, report what was run")
     return parser.parse_args()
 
@@ -101,7 +102,7 @@ def _improvements(task: Task) -> list[tuple[int, float]]:
 
 def _key(space: RecordedSpace, method: str, seed: int) -> str:
     own = _own_source() if method.startswith("ours") else ""
-    return "|".join([space.path.name, space.name, space.fingerprint, method, str(seed), own])
+    return "|".join([space.path.name, space.name, space.fingerprint, str(space.evaluations), method, str(seed), own])
 
 
 @cache

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 COVERED = 0.95  # the budget ends where random has come this share of the way from the median to the optimum
-LEAST_BUDGET, MOST_BUDGET = 20, 200  # below, a score tells more of the first draws than of the method; above, replays take hours
+LEAST_BUDGET, MOST_BUDGET = 20, 100  # below, a score tells more of the first draws than of the method; above, replays take hours
 LEAST_EVALUATIONS = 40  # of a run: what a search without any knowledge may take on softmax
 # One or two of each kind of softmax problem: square, long, short and odd rows, few rows. float32, since most versions are of that type.
 REPRESENTATIVE = (
@@ -68,7 +68,7 @@ class RecordedSpace:
 
     @cached_property
     def budget(self) -> int:
-        """Evaluations after which random sampling is expected to have come 95 % of the way from the median to the optimum; 20 to 200."""
+        """Evaluations after which random sampling is expected to have come 95 % of the way from the median to the optimum; 20 to 100."""
         median = float(np.median(list(self.times.values())))
         goal = median - COVERED * (median - self.optimum)
         reached = int(np.argmax(self.random_curve <= goal)) + 1
