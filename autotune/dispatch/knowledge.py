@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from autotune import source
 from autotune.configuration import Configuration
@@ -24,8 +24,22 @@ Row = tuple[object, ...]
 Key = tuple[Configuration, str]  # a configuration and the dtype it is compiled for
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
+# The view `best_kernels` says the same and more, for which it looks up every best kernel's trial, run and environment: half as fast.
+_BEST = """
+SELECT d.name, p.dtype, p.rows, p.cols, p.input_stride, p.output_stride, p.input_alignment, p.output_alignment, p.in_place,
+       q.name, q.rule, c.version, c.parameters, s.sha, b.time_us, b.state, b.origin
+FROM best b
+JOIN problems p ON p.id = b.problem
+JOIN devices d ON d.id = b.device
+JOIN protocols q ON q.id = b.protocol
+JOIN configurations c ON c.id = b.configuration
+JOIN templates s ON s.id = b.template
+WHERE p.operation = ? AND b.state <> 'blocked'
+"""
+_PROTOCOL, _RULE = 9, 10
+
+
+class Tuned(NamedTuple):
     """The best configuration for one size on one device, with its time in microseconds and the file that says so."""
 
     device: str
@@ -151,18 +165,15 @@ class _Gathered:
 
     def _tuned(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[tuple[Row, Tuned]]:
         stale = 0
-        rows = connection.execute(
-            "SELECT device, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place,"
-            " version, parameters, template_sha, time_us, state, origin FROM best_kernels"
-            " WHERE operation = ? AND state <> 'blocked' ORDER BY protocol = 'warm', protocol_rule DESC",
-            (self.operation.name,),
-        )
-        for *problem, version, parameters, template_sha, time_us, state, origin in rows:
+        rows = connection.execute(_BEST, (self.operation.name,)).fetchall()
+        rows.sort(key=lambda row: (row[_PROTOCOL] == "warm", -row[_RULE]))
+        for *problem, _, _, version, parameters, template_sha, time_us, state, origin in rows:
             chosen = self._configuration(version, parameters) if self._current(version) == template_sha else None
             if chosen is None:
                 stale += problem[0] == self.device.name
                 continue
-            yield tuple(problem), _tuned(problem, chosen, template_sha, time_us, state, origin, layer.path)
+            *layout, in_place = problem
+            yield tuple(problem), Tuned._make((*layout, bool(in_place), chosen, template_sha, time_us, state, origin, layer.path))
         if stale:
             warnings.warn(
                 f"{stale} tuned sizes in {layer.path} are of another state of the {self.operation.name} kernels and are left out;"
@@ -230,27 +241,6 @@ class _Gathered:
             fits = names == tuple(declared) and all(value in declared[name] for name, value in configuration.parameters)
             self._configurations[key] = configuration if fits else None
         return self._configurations[key]
-
-
-def _tuned(problem: list[Any], chosen: Configuration, sha: str, time_us: float, state: str, origin: str, path: Path) -> Tuned:
-    device, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place = problem
-    return Tuned(
-        device,
-        dtype,
-        rows,
-        cols,
-        input_stride,
-        output_stride,
-        input_alignment,
-        output_alignment,
-        bool(in_place),
-        chosen,
-        sha,
-        time_us,
-        state,
-        origin,
-        path,
-    )
 
 
 def devices(connection: sqlite3.Connection) -> Iterator[Device]:
