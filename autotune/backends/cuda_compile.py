@@ -120,7 +120,7 @@ def support_source(dtype: str, operation: Operation | None) -> str:
     kind = element(dtype)
     lines = [f"#include <{kind.header}>"] if kind.header else []
     lines += [f"#define ELEMENT {kind.cuda}", f"#define BITS {BITS[kind.bytes]}"]
-    lines += [source.read(shipped("templates") / "autotune" / name).text for name in ("fill.cu", "compare.cu", "flush.cu")]
+    lines += [source.read(shipped("templates") / "autotune" / name).text for name in ("fill.cu", "compare.cu", "flush.cu", "copy.cu")]
     if operation and operation.reference_template:
         lines.append(source.read(operation.reference_template).text)
     return "\n".join(lines) + "\n"

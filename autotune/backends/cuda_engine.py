@@ -1,6 +1,7 @@
 """What runs in the worker child: the one process that holds a CUDA context. It loads instances, checks them and takes their times."""
 
 import atexit
+import statistics
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,10 +12,11 @@ from autotune.backends.clocks import Clocks
 from autotune.backends.cuda_check import Checker
 from autotune.backends.cuda_kernel import Loader, failures, pycuda_driver
 from autotune.backends.cuda_pairs import pair_count
-from autotune.backends.cuda_setup import Setup, Support
+from autotune.backends.cuda_setup import COPY, COPY_TILE, Setup, Support
 from autotune.backends.cuda_timing import SAMPLE_US, Timer
 from autotune.device import Device
 from autotune.errors import UsageError
+from autotune.problem import WIDEST_ACCESS_BYTES as ACCESS_BYTES
 from autotune.problem import Problem
 from autotune.trial import Check, Instance, Round, RoundKind
 
@@ -114,7 +116,11 @@ class Engine:
             return timer.round((instance.symbol, hash(instance.binary)), enqueue, kind, samples, single=single)
 
     def copy_us(self) -> float | None:
-        """The median time of a device copy that reads and writes as many bytes as the problem's matrices hold, by the same protocol."""
+        """The time of a device copy that reads and writes as many bytes as the problem's matrices hold, by the same protocol.
+
+        The median of the faster of two: a kernel of our own, and the driver's, which for many sizes takes 1.6 times as long as it could
+        (on an H200 33,636,160 bytes take it 26 us, and 33,554,432 bytes 17 us).
+        """
         setup, timer = self._setup, self._timer
         assert setup
         assert timer
@@ -123,13 +129,22 @@ class Engine:
         if problem.in_place and setup.pairs == 1:
             return None  # nowhere to copy to
 
-        def enqueue(pair: int) -> None:
-            source = setup.input((pair + 1) % setup.pairs if problem.in_place else pair)
-            self._driver.memcpy_dtod_async(setup.output(pair), source, size, setup.stream)
+        def source(pair: int) -> int:
+            return setup.input((pair + 1) % setup.pairs if problem.in_place else pair)
 
+        def by_driver(pair: int) -> None:
+            self._driver.memcpy_dtod_async(setup.output(pair), source(pair), size, setup.stream)
+
+        packs = (size - (ACCESS_BYTES - 1)) // ACCESS_BYTES  # whole ones, wherever within a pack the matrices begin
+
+        def by_kernel(pair: int) -> None:
+            to, come_from = (-(-address // ACCESS_BYTES) * ACCESS_BYTES for address in (setup.output(pair), source(pair)))
+            setup.support.launch("autotune_copy", COPY.pack(to, come_from, packs), setup.stream, blocks=-(-packs // COPY_TILE))
+
+        ways = {"copy": by_driver, "copy by a kernel": by_kernel} if packs >= COPY_TILE else {"copy": by_driver}
         with failures(self._driver):
-            times = sorted(timer.round("copy", enqueue, "final", COPY_SAMPLES, single=False).samples_us)
-        return times[len(times) // 2]
+            rounds = [timer.round(name, way, "final", COPY_SAMPLES, single=False).samples_us for name, way in ways.items()]
+        return min(statistics.median(samples) for samples in rounds)
 
     def try_launch(self, support: bytes) -> str:
         """Launch a support kernel and a graph that holds it; says what was done. Raises Failure when it does not work."""

@@ -19,6 +19,8 @@ MEMORY_KEPT_FREE = 256 << 20  # for modules, graphs and whoever else uses the GP
 
 FILL = struct.Struct("PqqqQP")
 FLUSH = struct.Struct("PqfP")
+COPY = struct.Struct("PPq")
+COPY_TILE = 4 * THREADS  # packs of 16 bytes that a block of autotune_copy moves
 
 
 class Support:
