@@ -9,7 +9,7 @@ from autotune.problem import Problem
 TEMPLATE = "v10.cu"
 PARAMETERS = {
     "block": (128, 256),
-    "items": (1, 2, 3, 4, 8),
+    "items": (1, 2, 3, 4, 8, 16),
     "vector": (4, 8),
     "hold": ("exponentials", "inputs"),
     "edges": ("exact", "masked"),
@@ -30,7 +30,8 @@ def bounds(configuration: Configuration) -> Bounds:
     # Left to itself the compiler takes many more registers, so that fewer blocks run at once.
     block, values = configuration.integer("block"), configuration.integer("items") * configuration.integer("vector")
     held = values // 2 if configuration["hold"] == "inputs" else values
-    return Bounds(threads=block, blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (held + OTHER_REGISTERS)))))
+    other = OTHER_REGISTERS + (8 if configuration["edges"] == "masked" else 0)
+    return Bounds(threads=block, blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (held + other)))))
 
 
 def applicable(configuration: Configuration, problem: Problem, device: Device) -> Verdict:

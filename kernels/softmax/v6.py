@@ -57,10 +57,13 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             edges == "masked" or access_bytes == 16 or not wider_exact or (access_bytes == 8 and lanes == 32),
             f"packs wider than vector {vector} are as well placed",
         ),
-        (edges == "exact" or access_bytes >= 8 or not wider_masked, f"packs wider than vector {vector} are as well placed"),
+        (edges == "exact" or access_bytes >= 8 or rows == 2 or not wider_masked, f"packs wider than vector {vector} are as well placed"),
         (access_bytes > 4 or lanes >= 8, f"accesses of 4 bytes by {lanes} lanes leave sectors half used"),
         (items * access_bytes <= 64 or lanes == 32, f"{items * access_bytes} bytes a lane leave rows on too few lanes"),
-        (rows == 1 or (access_bytes == 4 and lanes < 32), "a row a group has enough bytes in flight unless accesses have 4 bytes"),
+        (
+            rows == 1 or lanes <= 2 or (access_bytes == 4 and lanes < 32),
+            "a row a group has enough bytes in flight unless accesses have 4 bytes or a group has two lanes",
+        ),
         (rows == 1 or groups >= 8 * device.sm_count, f"{problem.rows} rows are too few for {rows} a group"),
     )
 

@@ -51,7 +51,10 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     return all_of(
         (access_bytes >= 8, f"vector {vector} of {problem.dtype} is narrower than the 8 bytes that pay for a whole block"),
         (
-            access_bytes == 16 or not wider or problem.rows * problem.bytes_per_row <= MOST_BYTES_BY_8,
+            access_bytes == 16
+            or not wider
+            or (edges == "masked" and block == 64)
+            or problem.rows * problem.bytes_per_row <= MOST_BYTES_BY_8,
             f"packs wider than vector {vector} are as well placed, and the matrix has more than {MOST_BYTES_BY_8} bytes",
         ),
         (items > 1 or block == 64, f"block {block} with a pack a thread is slower than a smaller one"),

@@ -27,6 +27,7 @@ MOST_WASTE = 1.25
 MOST_PORTABLE = 8  # blocks of a cluster; more only on the GPUs below (CUDA C++ Programming Guide, "Thread Block Clusters")
 WITH_CLUSTERS_OF_16 = (9, 10)  # major compute capabilities
 LEAST_BYTES = 6 << 10  # of a row in each block: slices of 8 KiB win, those of 4 KiB are slower by a quarter
+LEAST_BYTES_OF_FEW = 4 << 10  # where all blocks run at once, and only the way through one of them counts
 MOST_BYTES = 32 << 10  # of a row in each block where a wider cluster may take it
 
 
@@ -35,7 +36,7 @@ def bounds(configuration: Configuration) -> Bounds:
     if configuration["hold"] == "exponentials":
         many = configuration.integer("items") * ACCESS_BYTES // 4 > MOST_REGISTERS
         return Bounds(threads=block, blocks_per_sm=3 if many else 1, cluster=configuration.integer("cluster"))
-    other = OTHER_REGISTERS + (8 if configuration["edges"] == "masked" else 0)
+    other = OTHER_REGISTERS + (9 if configuration["edges"] == "masked" else 0)
     # Left to itself the compiler computes all exponentials at once, in three times the registers that the inputs take.
     words = configuration.integer("items") * ACCESS_BYTES // 4
     return Bounds(
@@ -52,6 +53,8 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     row_packs, threads = packs.per_row(problem, vector, edges), cluster * block
     values = items * vector
     held = values // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
+    few = problem.rows * cluster <= device.sm_count
+    least_bytes = LEAST_BYTES_OF_FEW if few else LEAST_BYTES
     most_registers = MOST_REGISTERS_OF_SMALL_BLOCKS if (block, problem.element_bytes) == (SMALL_BLOCK, 4) else MOST_REGISTERS
     whole = all_of(
         packs.placed(problem, vector, edges),
@@ -66,15 +69,15 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         ),
         (hold == "exponentials" or problem.element_bytes == 2, "inputs of 4 bytes take as many registers as exponentials"),
         (
-            problem.bytes_per_row >= cluster * LEAST_BYTES,
-            f"a row of {problem.bytes_per_row} bytes is less than {LEAST_BYTES} for each block of a cluster of {cluster}",
+            problem.bytes_per_row >= cluster * least_bytes,
+            f"a row of {problem.bytes_per_row} bytes is less than {least_bytes} for each block of a cluster of {cluster}",
         ),
         (
             problem.bytes_per_row <= cluster * MOST_BYTES or cluster >= MOST_PORTABLE,
             f"a row of {problem.bytes_per_row} bytes is more than {MOST_BYTES} for each of {cluster} blocks, and wider clusters have less",
         ),
         (items >= 8 or block < 512, f"block {block} with {items} items is slower than a smaller one"),
-        (values >= 12, f"{values} elements a thread are too few to be in flight"),
+        (values >= (8 if few else 12), f"{values} elements a thread are too few to be in flight"),
         (
             hold == "exponentials" or values >= 32,
             f"exponentials of {values} elements fit in registers, and need not be computed twice",
