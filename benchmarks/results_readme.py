@@ -1,9 +1,10 @@
 """Write results/README.md from the databases beside it: `python benchmarks/results_readme.py` (CI checks that it is up to date)."""
 
 import json
-from itertools import pairwise
+from collections import Counter
+from itertools import pairwise, product
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 import click
@@ -19,6 +20,10 @@ PEAK_GB_PER_S = {"NVIDIA H200": 4800}
 ARTICLE = {"v0": 0.05, "v1": 0.35, "v2": 0.52, "v3": 0.65, "v4": 0.75}
 
 MOST_LISTED = 200
+
+MOST_LINES = 120  # of a table that is still read
+LARGE_BYTES = 8 << 20
+BANDS = (0, 32, 256, 2048, 16384, 65536, 1 << 20)  # of columns
 
 HEAD = """\
 # Measured results
@@ -130,29 +135,67 @@ def _rivals(folder: Path, device: str) -> dict[tuple[int, int, str], tuple[str, 
 
 
 def _sizes(best: list[Row], rivals: dict[tuple[int, int, str], tuple[str, float]]) -> str:
-    found = [(row, rivals.get((row["rows"], row["cols"], row["dtype"]))) for row in best]
+    """A line for every problem, or where those are too many, for the sizes that rivals were measured at, and all of them summed up."""
+    known = {(rows, cols) for rows, cols, _ in rivals}
+    shown = best if len(best) <= MOST_LINES or not known else [row for row in best if (row["rows"], row["cols"]) in known]
+    found = [(row, rivals.get((row["rows"], row["cols"], row["dtype"]))) for row in shown]
     ratios = [row["time_us"] / rival[1] for row, rival in found if rival]
-    if len(found) > MOST_LISTED:
-        found = [(row, rival) for row, rival in found if rival]
-    others = len(best) - len(found)
-    lines = [
-        "\n### Tuned problems with recorded rivals\n" if others else "\n### Every tuned problem\n",
-        *([f"{others} others are in the database: `autotune inspect best --db FILE`.\n"] if others else []),
+    beside = (
         "Rivals (torch, Triton, Liger, QuACK, cuDNN, torch.compile; `peers-h200.json`) were measured in another run on the same kind of "
         f"GPU, so a ratio near 1 decides nothing. Geometric mean of {len(ratios)} ratios: {geometric_mean(ratios):.3f}; above 1.01 at "
-        f"{sum(ratio > 1.01 for ratio in ratios)}.\n",
+        f"{sum(ratio > 1.01 for ratio in ratios)}.\n"
+    )
+    lines = [
+        f"\n### {'Every tuned problem' if shown is best else 'At the sizes of the rivals'}\n",
+        *([beside] if ratios else []),
         "| problem | best configuration | time us | +- | of copy | fastest rival us | ours / rival |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        *(_line(row, rival) for row, rival in found),
+        "",
     ]
-    for row, rival in found:
-        half = (row["ci_high_us"] - row["ci_low_us"]) / 2 / row["time_us"]
-        share = percent(row["fraction_of_copy"]) if row["fraction_of_copy"] else ""
-        beside = f"{rival[0]} {rival[1]:.2f} | {row['time_us'] / rival[1]:.3f}" if rival else " | "
-        lines.append(
-            f"| {row['rows']}x{row['cols']} {row['dtype']} | {row['version']} {parameters(row['parameters'])} | {row['time_us']:.2f} "
-            f"| {percent(half)} | {share} | {beside} |"
-        )
+    return "\n".join(lines) + ("" if shown is best else _summary(best))
+
+
+def _line(row: Row, rival: tuple[str, float] | None) -> str:
+    half = (row["ci_high_us"] - row["ci_low_us"]) / 2 / row["time_us"]
+    share = percent(row["fraction_of_copy"]) if row["fraction_of_copy"] else ""
+    beside = f"{rival[0]} {rival[1]:.2f} | {row['time_us'] / rival[1]:.3f}" if rival else " | "
+    return (
+        f"| {row['rows']}x{row['cols']} {row['dtype']} | {row['version']} {parameters(row['parameters'])} | {row['time_us']:.2f} "
+        f"| {percent(half)} | {share} | {beside} |"
+    )
+
+
+def _summary(best: list[Row]) -> str:
+    """All problems, by columns and element type."""
+    lines = [
+        "\n### All tuned problems, summed up\n",
+        f"Each line is of all problems with so many columns. What moves less than {LARGE_BYTES >> 20} MiB is bound by latency rather than "
+        "by memory, and stands apart. `autotune inspect best --db FILE` lists every problem.\n",
+        "| columns | dtype | problems | best version | of copy, median | least | below 8 MiB, median |",
+        "| ---: | --- | ---: | --- | ---: | ---: | ---: |",
+    ]
+    for (low, high), dtype in product(pairwise(BANDS), sorted({row["dtype"] for row in best})):
+        if rows := [row for row in best if low < row["cols"] <= high and row["dtype"] == dtype and row["fraction_of_copy"]]:
+            lines.append(f"| {low + 1} to {high} | {dtype} | {len(rows)} | {_winners(rows)} | {_shares(rows)} |")
     return "\n".join([*lines, ""])
+
+
+def _winners(rows: list[Row]) -> str:
+    return ", ".join(f"{version} {count}" for version, count in Counter(row["version"] for row in rows).most_common())
+
+
+def _shares(rows: list[Row]) -> str:
+    large = [row for row in rows if row["gb_per_s"] * row["time_us"] * 1e3 >= LARGE_BYTES]
+    small = [row["fraction_of_copy"] for row in rows if row not in large]
+    least = min(large, key=lambda row: row["fraction_of_copy"], default=None)
+    return " | ".join(
+        (
+            percent(median(row["fraction_of_copy"] for row in large)) if large else "",
+            f"{percent(least['fraction_of_copy'])} at {least['rows']}x{least['cols']}" if least else "",
+            percent(median(small)) if small else "",
+        )
+    )
 
 
 def _tuning_cost(folder: Path) -> str:

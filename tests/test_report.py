@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from autotune.dispatch.selection import _Map
 from autotune.problem import Problem
 from autotune.report.charts import OUTCOMES, PALETTE
 from autotune.report.data import collect, embeddable
+from autotune.report.picture import packed
 from autotune.report.plane import cells
 from autotune.trial import Outcome
 from tests.command import refused, run, said
@@ -210,3 +212,25 @@ def _luminance(colour: str) -> float:
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_a_picture_loses_nothing_when_it_is_packed() -> None:
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    def png(kind: int, lines: bytes) -> bytes:
+        header = struct.pack(">IIBBBBB", 2, 2, 8, kind, 0, 0, 0)
+        return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b"")
+
+    opaque = bytes([1, 250, 0, 7, 255, 10, 1, 255, 0]) + bytes([1, 1, 2, 3, 255, 0, 0, 0, 0])
+    assert packed(png(6, opaque)) == png(2, bytes([0, 250, 0, 7, 4, 1, 6]) + bytes([0, 1, 2, 3, 1, 2, 3]))
+    clear = bytes([1, 250, 0, 7, 254, 10, 1, 255, 0]) + opaque[9:]
+    assert packed(png(6, clear)) == png(6, clear)
+    assert packed(packed(png(6, opaque))) == packed(png(6, opaque))
+
+
+def test_the_picture_of_the_readme_is_small(tmp_path: Path) -> None:
+    target = tmp_path / "report.png"
+    said("report", "--png", str(target), "--scale", "1", "--dtype", "float32", "--db", str(RESULTS))
+    assert struct.unpack(">I", target.read_bytes()[16:20])[0] < 1000
+    assert target.stat().st_size < 150_000

@@ -19,10 +19,19 @@ MOST_HASHED = 100_000  # trials; the hash of what more say takes longer than all
 @click.option(
     "--png", "png_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the first two charts as a picture."
 )
+@click.option(
+    "--scale",
+    type=click.FloatRange(0.5, 4),
+    default=2.0,
+    show_default=True,
+    help="Of the picture: 1 is about 880 pixels wide, 2 twice that.",
+)
 @click.option("--device", metavar="NAME", help="Only this device, such as 'NVIDIA H200'.")
 @dtype_option
 @db_option
-def report_command(html_file: Path | None, png_file: Path | None, device: str | None, dtype: str | None, db: Path | None) -> None:
+def report_command(
+    html_file: Path | None, png_file: Path | None, scale: float, device: str | None, dtype: str | None, db: Path | None
+) -> None:
     """Write what a database says as one HTML page, a picture, or both. Existing files are replaced.
 
     A picture shows one series, the one with the most sizes of those that --device and --dtype leave.
@@ -50,7 +59,7 @@ def report_command(html_file: Path | None, png_file: Path | None, device: str | 
     if html_file is not None:
         _write(html_file, page(series, database.path.name, content).encode())
     if png_file is not None:
-        _write(png_file, picture(max(series, key=lambda one: (len(one["problems"]), one["dtype"] == DEFAULT_DTYPE))))
+        _write(png_file, picture(max(series, key=lambda one: (len(one["problems"]), one["dtype"] == DEFAULT_DTYPE)), scale))
 
 
 def _is_database(path: Path) -> bool:
@@ -71,4 +80,4 @@ def _write(path: Path, data: bytes) -> None:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise AutotuneError(f"{path} cannot be written: {error.strerror}; name another file") from error
-    click.echo(f"{path}: {len(data) / 1e6:.1f} MB")
+    click.echo(f"{path}: {len(data) / 1e6:.2f} MB")
