@@ -31,6 +31,7 @@ STRATEGIES = (
 )  # fmt: skip
 SLOW = (KERNEL_TUNER + "bayes_opt",)  # run after everything else
 FUTILE_ASKS = 60  # in a row without anything new, after which a method that repeats itself has ended
+FUTILE_CALLS = 2000  # the same for Kernel Tuner's strategies, which ask for what is invalid too
 MISSING = -1
 ENUMERATED: dict[str, Any] = {}  # what Kernel Tuner found valid, by a space's fingerprint
 
@@ -84,40 +85,65 @@ def tpe(space: RecordedSpace, seed: int) -> list[float]:
     return list(measured.values())
 
 
+class Ended(BaseException):
+    """A replay has nothing more to tell; no strategy catches it."""
+
+
 def kernel_tuner(space: RecordedSpace, seed: int, strategy: str) -> list[float]:
-    """A strategy of Kernel Tuner, at its default options, by its own replay (`tune_cache`)."""
+    """A strategy of Kernel Tuner, at its default options, by its own replay (`tune_cache`).
+
+    One that only asks for what it knows is ended, and one that fails (greedy_ils does where a configuration has no neighbour) keeps what
+    it found.
+    """
     from kernel_tuner.interface import tune_cache
 
-    names, _, times = _table(space)
+    measured: dict[tuple[Value, ...], float] = {}
     random.seed(seed)
     np.random.seed(seed)
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(), _enumerated_once(space.fingerprint):
+    options = {"max_fevals": space.evaluations}
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(), _watched(space, measured):
         warnings.simplefilter("ignore")
-        results, _ = tune_cache(
-            _cache_file(str(space.path), space.name), strategy=strategy, strategy_options={"max_fevals": space.evaluations}, quiet=True
-        )
-    asked = dict.fromkeys(tuple(result[name] for name in names) for result in results)
-    return [times[configuration] for configuration in asked if configuration in times][: space.evaluations]
+        try:
+            tune_cache(_cache_file(str(space.path), space.name), strategy=strategy, strategy_options=options, quiet=True)
+        except Ended:
+            pass
+        except Exception:
+            if not measured:
+                raise
+    return list(measured.values())[: space.evaluations]
 
 
 @contextlib.contextmanager
-def _enumerated_once(fingerprint: str) -> Iterator[None]:
-    """Lets Kernel Tuner work out the valid configurations of a space once per process: it takes nine tenths of a replay's time."""
+def _watched(space: RecordedSpace, measured: dict[tuple[Value, ...], float]) -> Iterator[None]:
+    """Notes what Kernel Tuner measures, and lets it work out a space's valid configurations once: that takes nine tenths of a replay."""
+    from kernel_tuner.runners.simulation import SimulationRunner
     from kernel_tuner.searchspace import Searchspace
 
-    name = "_Searchspace__build_searchspace"
-    build = getattr(Searchspace, name)
+    times = _table(space)[2]
+    build, run = Searchspace._Searchspace__build_searchspace, SimulationRunner.run
+    idle = 0
 
     def remembered(searchspace: Any, *arguments: Any) -> Any:
-        if fingerprint not in ENUMERATED:
-            ENUMERATED[fingerprint] = build(searchspace, *arguments)
-        return tuple(copy.copy(part) for part in ENUMERATED[fingerprint])
+        if space.fingerprint not in ENUMERATED:
+            ENUMERATED[space.fingerprint] = build(searchspace, *arguments)
+        return tuple(copy.copy(part) for part in ENUMERATED[space.fingerprint])
 
-    setattr(Searchspace, name, remembered)
+    def noted(runner: Any, asked: Any, options: Any) -> Any:
+        nonlocal idle
+        asked, before = list(asked), len(measured)
+        results = run(runner, asked, options)
+        found = [tuple(row) for row, result in zip(asked, results, strict=True) if result is not None and tuple(row) in times]
+        measured.update((row, times[row]) for row in found)
+        idle = idle + 1 if len(measured) == before else 0
+        if idle > FUTILE_CALLS or any(times[row] == space.optimum for row in found):
+            raise Ended
+        return results
+
+    Searchspace._Searchspace__build_searchspace, SimulationRunner.run = remembered, noted
     try:
         yield
     finally:
-        setattr(Searchspace, name, build)
+        Searchspace._Searchspace__build_searchspace, SimulationRunner.run = build, run
 
 
 ALL: dict[str, Callable[[RecordedSpace, int], list[float]]] = {
