@@ -34,7 +34,7 @@ def _run_into(x: torch.Tensor, out: torch.Tensor, dispatcher: int = 0) -> None:
 def call(dispatcher: Any, x: Any, out: Any, stream: Any) -> Any:
     """Run `dispatcher` on `x` through torch's dispatcher.
 
-    Raises UsageError for a `stream`, for `out` with a gradient, and for an operation whose gradient is not known.
+    Raises UsageError for a `stream`, for `out` with a gradient or a negation, and for an operation whose gradient is not known.
     """
     if not isinstance(x, torch.Tensor):
         raise UsageError(f"out is a tensor that requires a gradient and the input a {type(x).__name__}; call within torch.no_grad()")
@@ -46,6 +46,8 @@ def call(dispatcher: Any, x: Any, out: Any, stream: Any) -> Any:
         raise UsageError("out= cannot be combined with a gradient; leave it out, or call within torch.no_grad()")
     if out is None:
         return new(x, dispatcher.number)
+    if out.is_neg():
+        raise UsageError("out is a negation that is still to be done; pass a tensor with memory of its own")
     into(x, out, dispatcher.number)
     return out
 

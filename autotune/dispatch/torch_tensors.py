@@ -12,6 +12,7 @@ from autotune.dispatch.calls import SlowPath
 from autotune.dispatch.plans import Table
 from autotune.dispatch.request import check_interleaved
 from autotune.dispatch.torch_known import Known
+from autotune.errors import UsageError
 
 
 def kind_of(tensor: Any) -> Kind:
@@ -20,14 +21,22 @@ def kind_of(tensor: Any) -> Kind:
 
 
 def _describe() -> Callable[[Any], tuple[Hashable, int]]:
-    gradients_wanted = torch.is_grad_enabled
+    gradients_wanted, stands_for_others = torch.is_grad_enabled, _stands_for_others()
 
     def describe(tensor: Any) -> tuple[Hashable, int]:
-        if tensor.requires_grad and gradients_wanted():
+        if (tensor.requires_grad and gradients_wanted()) or stands_for_others(tensor):
             raise HandOver
+        if tensor.layout is not torch.strided:
+            raise UsageError(f"the tensor has the layout {tensor.layout}, and its elements no place of their own; make it dense first")
         return (tensor.shape, tensor.dtype, tensor.get_device(), tensor.stride()), tensor.data_ptr()
 
     return describe
+
+
+def _stands_for_others() -> Callable[[Any], bool]:
+    """Whether a tensor means other numbers than its memory holds: a negation that is still to be done, or one of a function transform."""
+    wrapped: Callable[[Any], bool] = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda tensor: False)
+    return lambda tensor: bool(tensor.is_neg() or wrapped(tensor))
 
 
 def _hand_over_at_once(tensor: Any) -> tuple[Hashable, int]:
@@ -107,8 +116,10 @@ def _packed(kind: Kind, slow: SlowPath, any_layout: Call) -> Call:
         if known is None:
             return any_packed(x, None)
         alike, plan, ordinal = known
+        if not plan.live or not alike(x):
+            return any_packed(x, None)
         source = x.data_ptr()
-        if not plan.live or not alike(x) or source & 15 or not source:
+        if source & 15 or not source:
             return any_packed(x, None)
         out = empty_like(x)  # new memory is aligned, and apart from the input's
         plan.launch(out.data_ptr(), source, current(ordinal))
@@ -127,14 +138,19 @@ def _any_packed(
     such layouts apart. Tables within tables cost half of one whose keys are tuples that hold a shape.
     """
     tables: defaultdict[Any, defaultdict[int, Table]] = defaultdict(lambda: defaultdict(slow.table))
-    gradients_wanted, empty_like, plain = torch.is_grad_enabled, torch.empty_like, torch.Tensor
+    gradients_wanted, empty_like, plain, strided = torch.is_grad_enabled, torch.empty_like, torch.Tensor, torch.strided
+    stands_for_others = _stands_for_others()
+
+    def is_packed(x: Any) -> bool:
+        plainly = x.layout is strided and x.is_contiguous() and not stands_for_others(x)
+        return plainly and not (x.requires_grad and gradients_wanted())
 
     def alike(x: Any, out: Any) -> bool:
-        packed = type(out) is plain and out.is_contiguous() and out.shape == x.shape and out.dtype is x.dtype
-        return packed and out.get_device() == x.get_device() and not (out.requires_grad and gradients_wanted())
+        same = type(out) is plain and out.shape == x.shape and out.dtype is x.dtype and out.get_device() == x.get_device()
+        return same and is_packed(out)
 
     def call(x: Any, given: Any) -> Any:
-        if not x.is_contiguous() or (x.requires_grad and gradients_wanted()) or (given is not None and not alike(x, given)):
+        if not is_packed(x) or (given is not None and not alike(x, given)):
             return any_layout(x, given, None)
         shape, ordinal = x.shape, x.get_device()
         out = empty_like(x) if given is None else given

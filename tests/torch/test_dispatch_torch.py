@@ -202,6 +202,20 @@ def test_a_tensor_without_memory_is_refused_whatever_was_planned_for_its_shape(s
                 softmax(x, out=out)
     with pytest.raises(UsageError, match="has no memory"):
         softmax(torch.randn(8, 64), out=freed)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(UsageError, match=r"the tensor has the layout torch\.sparse_coo"):
         softmax(torch.eye(8).to_sparse())
     assert softmax.stats().hits == {"safe": 1, "empty": 1}
+
+
+def test_a_tensor_that_means_other_numbers_than_its_memory_holds_is_worked_out_first(softmax: Dispatcher) -> None:
+    x, out = torch.randn(8, 64), torch.empty(8, 64)
+    for _ in range(3):
+        softmax(x), softmax(x, out)
+    negated = torch._neg_view(x)
+    assert close(softmax(negated), -x)
+    softmax(negated, out)
+    assert close(out, -x)
+    with pytest.raises(UsageError, match="out is a negation that is still to be done"):
+        softmax(x, torch._neg_view(out))
+    batched = torch.vmap(softmax)(x.view(2, 4, 64))
+    assert close(batched.view(8, 64), x)
