@@ -1,7 +1,7 @@
 """The documents are true: their commands run, their Python names exist, and the reference says what the commands say.
 
-A block fenced as `console` is run, its lines that begin with `$ ` in order; all blocks of a page share one folder. A block that needs a
-GPU has the comment `<!-- needs a GPU -->` above it.
+A block fenced as `console` is run, its lines that begin with `$ ` in order; all blocks of a page share one folder, in which the blocks
+that begin with a comment of a path are files. A block that needs a GPU has the comment `<!-- needs a GPU -->` above it.
 """
 
 import ast
@@ -58,6 +58,10 @@ def test_every_command_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         "AUTOTUNE_DB": str(tmp_path / "default.sqlite"),
         "CUDA_VISIBLE_DEVICES": "",  # on a machine with a GPU the pages say the same
     }
+    for block in blocks(page):
+        if named := re.match(r"(?:#|//) (mine/\S+)\n", block.text):
+            (tmp_path / named[1]).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / named[1]).write_text(block.text, encoding="utf-8")
     for command in shell_commands(page):
         done = subprocess.run(
             ["bash", "-ec", command], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
