@@ -86,7 +86,9 @@ def _best_split(seen: Array, costs: Array) -> tuple[int, float] | None:
         gains[(values[1:] == values[:-1]) | (sizes < LEAST_SIZES) | (count - sizes < LEAST_SIZES)] = -np.inf
         if gains.size and gains.max() > best_gain + 1e-12:
             place = int(gains.argmax())
-            best_gain, best = float(gains[place]), (feature, float(values[place] + values[place + 1]) / 2)
+            below, above = float(values[place]), float(values[place + 1])
+            middle = (below + above) / 2  # of neighbouring floats it is one of them, and the lower one would divide nothing
+            best_gain, best = float(gains[place]), (feature, middle if middle > below else above)
     return best
 
 
