@@ -91,3 +91,26 @@ def test_a_larger_tolerance_never_finds_more(sides: dict[str, Path], tolerance: 
         tolerant = {json.dumps(row) for row in compare_best(one, two, tolerance) if row["verdict"] == "faster"}
         assert tolerant <= strict
         assert compare_configurations(one, one, tolerance) != []
+
+
+def screened(path: Path, slowdown: float) -> Path:
+    """A database whose trials were first screened, with times that are `slowdown` times those of their finals."""
+    with Database(path) as db, db.write() as connection:
+        same = "launches_per_sample, sm_clock_mhz, throttled"
+        connection.execute(
+            f"INSERT INTO rounds (trial, number, kind, median_us, time_us, samples_us, {same}) SELECT trial, number + 100, 'screen', "
+            f"?1 * median_us, ?1 * time_us, (SELECT json_group_array(?1 * value) FROM json_each(samples_us)), {same} FROM rounds",
+            (slowdown,),
+        )
+    return path
+
+
+def test_a_kernel_that_raced_on_one_side_alone_is_compared_by_its_first_times(tmp_path: Path) -> None:
+    raced = screened(measured(tmp_path / "raced.sqlite", slowdown=0.9), 1 / 0.9)
+    alone = screened(measured(tmp_path / "alone.sqlite"), 1)
+    with Database(alone) as db, db.write() as connection:
+        connection.execute("DELETE FROM rounds WHERE kind <> 'screen'")
+    with Database(raced, mode="read") as one, Database(alone, mode="read") as two:
+        found = compare_configurations(Side.of(one, "Test GPU"), Side.of(two, "Test GPU"))
+    assert found
+    assert {row["verdict"] for row in found} == {"same"}

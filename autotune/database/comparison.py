@@ -1,15 +1,16 @@
 """What two databases say about the same problems: what changed, and what of it is more than noise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from autotune.database import Database
-from autotune.database.read import StoredTrial
+from autotune.database.read import CARE, StoredTrial
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.statistics import confidence_interval
-from autotune.trial import TimingProtocol
+from autotune.trial import Round, TimingProtocol
 
 Row = dict[str, Any]
 
@@ -53,7 +54,10 @@ def compare_best(a: Side, b: Side, tolerance: float = RUN_TO_RUN) -> list[Row]:
 
 
 def compare_configurations(a: Side, b: Side, tolerance: float = RUN_TO_RUN) -> list[Row]:
-    """The same for every configuration that was timed in both, by its latest trial of the most careful kind."""
+    """The same for every configuration that was timed in both, by its latest trial of the most careful kind.
+
+    Times are of the most careful kind of round that both trials have: the first times of a kernel and those against rivals differ.
+    """
     rows = []
     for timing in a.database.protocols_measured(a.device):
         theirs = _latest(b, timing)
@@ -102,9 +106,9 @@ def _best_row(mine: Row, other: Row, tolerance: float) -> Row:
 
 
 def _configuration_row(mine: StoredTrial, other: StoredTrial, timing: TimingProtocol, tolerance: float) -> Row:
-    a_time_us, b_time_us = mine.time_us, other.time_us
-    assert a_time_us is not None
-    assert b_time_us is not None
+    a_rounds, b_rounds = _alike(mine, other)
+    a_time_us, b_time_us = (median(median(taken.samples_us) for taken in rounds) for rounds in (a_rounds, b_rounds))
+    a_samples_us, b_samples_us = ([sample for taken in rounds for sample in taken.samples_us] for rounds in (a_rounds, b_rounds))
     problem = mine.problem
     change = b_time_us / a_time_us - 1
     return {
@@ -120,8 +124,17 @@ def _configuration_row(mine: StoredTrial, other: StoredTrial, timing: TimingProt
         "b_time_us": b_time_us,
         "change": change,
         "same_template": mine.template_sha == other.template_sha,
-        "verdict": _verdict(change, confidence_interval(mine.samples_us), confidence_interval(other.samples_us), tolerance),
+        "verdict": _verdict(change, confidence_interval(a_samples_us), confidence_interval(b_samples_us), tolerance),
     }
+
+
+def _alike(mine: StoredTrial, other: StoredTrial) -> tuple[Sequence[Round], Sequence[Round]]:
+    """The rounds of the most careful kind that both have; of what each has where they have none in common."""
+    for kind in CARE:
+        a, b = ([taken for taken in trial.rounds if taken.kind == kind] for trial in (mine, other))
+        if a and b:
+            return a, b
+    return mine.evidence, other.evidence
 
 
 def _verdict(change: float, a: tuple[float, float], b: tuple[float, float], tolerance: float) -> str:
