@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search_spaces import RecordedSpace, load
 
 from autotune.configuration import Configuration, Value
 from autotune.search import Study
 from autotune.search.neighbours import distance, nearest
 from autotune.search.space import parameters
+from benchmarks.search_spaces import RecordedSpace, load
 
 KERNEL_TUNER = "kernel_tuner:"
 STRATEGIES = (
@@ -72,7 +72,9 @@ def tpe(space: RecordedSpace, seed: int) -> list[float]:
     while len(measured) < space.evaluations and idle < FUTILE_ASKS:
         trial = study.ask()
         version = trial.suggest_categorical("version", list(axes))
-        values = [(name, trial.suggest_categorical(f"{version} {name}", options)) for name, options in axes[version].items()]
+        values: list[tuple[str, Any]] = [
+            (name, trial.suggest_categorical(f"{version} {name}", options)) for name, options in axes[version].items()
+        ]
         asked = Configuration(version, tuple(values))
         idle = idle + 1 if asked in measured or asked not in space.times else 0
         if asked in space.times:
@@ -95,7 +97,7 @@ def kernel_tuner(space: RecordedSpace, seed: int, strategy: str) -> list[float]:
     One that only asks for what it knows is ended, and one that fails (greedy_ils does where a configuration has no neighbour) keeps what
     it found.
     """
-    from kernel_tuner.interface import tune_cache
+    from kernel_tuner.interface import tune_cache  # type: ignore[import-not-found, unused-ignore]
 
     measured: dict[tuple[Value, ...], float] = {}
     random.seed(seed)
@@ -116,8 +118,8 @@ def kernel_tuner(space: RecordedSpace, seed: int, strategy: str) -> list[float]:
 @contextlib.contextmanager
 def _watched(space: RecordedSpace, measured: dict[tuple[Value, ...], float]) -> Iterator[None]:
     """Notes what Kernel Tuner measures, and lets it work out a space's valid configurations once: that takes nine tenths of a replay."""
-    from kernel_tuner.runners.simulation import SimulationRunner
-    from kernel_tuner.searchspace import Searchspace
+    from kernel_tuner.runners.simulation import SimulationRunner  # type: ignore[import-not-found, unused-ignore]
+    from kernel_tuner.searchspace import Searchspace  # type: ignore[import-not-found, unused-ignore]
 
     times = _table(space)[2]
     build, run = Searchspace._Searchspace__build_searchspace, SimulationRunner.run

@@ -13,7 +13,7 @@ LEAST_SHOWN = -0.6  # methods that begin far below random would hide the others
 
 def plot(curves: Mapping[str, Sequence[Floats]], path: Path) -> None:
     """The median over spaces of the score, at each share of the budget; one line per method of `curves`, one curve per space."""
-    import matplotlib
+    import matplotlib  # type: ignore[import-not-found, unused-ignore]
 
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -27,12 +27,9 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
-import search_methods
-import search_report
-import search_spaces
-from search_spaces import RecordedSpace
-
 import autotune.search
+from benchmarks import search_methods, search_report, search_spaces
+from benchmarks.search_spaces import RecordedSpace
 
 Task = tuple[str, str, str, int]  # file, space, method, seed
 SEEDS_AT_ONCE = 5
@@ -79,6 +76,8 @@ def _arguments() -> argparse.Namespace:
 
 def _run(tasks: Mapping[str, Task], log: Path, processes: int) -> None:
     started = time.monotonic()
+    if log.exists() and not log.read_text().endswith("\n"):
+        log.write_text(log.read_text() + "\n")  # a run that was being written when the benchmark was killed
     with log.open("a") as file, ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         running = {pool.submit(_improvements, task): key for key, task in tasks.items()}
         for count, future in enumerate(as_completed(running), 1):

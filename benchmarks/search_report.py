@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from search_plot import plot
-from search_spaces import RecordedSpace, representative
+
+from benchmarks.search_plot import plot
+from benchmarks.search_spaces import RecordedSpace, representative
 
 Floats = NDArray[np.float64]
 Improvements = Sequence[tuple[int, float]]

@@ -4,16 +4,17 @@ import gzip
 import hashlib
 import json
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.catalogue import operation_names
 from autotune.configuration import Configuration, Value
 from autotune.problem import Problem
 
@@ -128,16 +129,14 @@ def own_database(path: Path) -> Iterator[RecordedSpace]:
     from autotune.database import Database
 
     with Database(path, "read") as database:
-        for device in database.devices_measured():
+        for device, operation in product(database.devices_measured(), operation_names()):
             for timing in database.protocols_measured(device):
-                found: dict[Problem, dict[Configuration, StoredTrial]] = defaultdict(dict)
-                timed = [trial for trial in database.trials(device, timing) if trial.outcome.timed and trial.time_us]
-                for trial in sorted(timed, key=_care):
-                    found[trial.problem][trial.configuration] = trial
-                for problem, trials in found.items():
-                    name = f"{problem}, {device.name}" if timing.name == "cold" else f"{problem}, {device.name}, {timing.name}"
-                    times = {configuration: trial.time_us or math.inf for configuration, trial in sorted(trials.items())}
-                    yield RecordedSpace(path, name, times, problem)
+                suffix = "" if timing.name == "cold" else f", {timing.name}"
+                for problem in database.problems_measured(operation, device, timing):
+                    timed = [t for t in database.trials(device, timing, problem=problem) if t.outcome.timed and t.time_us]
+                    found = {trial.configuration: trial for trial in sorted(timed, key=_care)}
+                    times = {configuration: trial.time_us or math.inf for configuration, trial in sorted(found.items())}
+                    yield RecordedSpace(path, f"{problem}, {device.name}{suffix}", times, problem)
 
 
 def _care(trial: "StoredTrial") -> tuple[int, int, int]:
