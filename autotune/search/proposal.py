@@ -126,10 +126,12 @@ class Proposer:
         rows, features = np.flatnonzero(self._pool.unseen), self._space.features
         if self._expected is not None:
             return int(rows[np.argmin(self._expected[rows])])
-        seen = np.setdiff1d(np.arange(self._pool.size), rows)
-        order = self._space.order[rows]
-        if (untried := np.setdiff1d(order, self._space.order[seen])).size:
-            return self._central(rows[order == untried.max()])
+        seen, order = np.flatnonzero(~self._pool.unseen[: self._pool.size]), self._space.order
+        tried = np.zeros(int(order.max()) + 1, dtype=bool)
+        tried[order[seen]] = True
+        fresh = rows[~tried[order[rows]]]
+        if len(fresh):
+            return self._central(fresh[order[fresh] == order[fresh].max()])
         some = self._random.choice(rows, min(TRIED_TO_COVER, len(rows)), replace=False)
         return int(some[np.argmax(squares(features[some], features[seen]).min(1))])
 
