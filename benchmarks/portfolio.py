@@ -11,6 +11,7 @@ from autotune.choice import Candidate, candidates, choose
 from autotune.configuration import Configuration
 from autotune.database import Database, Settled
 from autotune.database.read import StoredTrial
+from autotune.database.rebuild import templates_here
 from autotune.device import Device
 from autotune.operation import Operation
 from autotune.problem import Problem
@@ -49,12 +50,13 @@ def prefer(
     Returns what it cost, in a sentence.
     """
     place = {c: i for i, c in enumerate(operation.configurations())}
+    present = templates_here(operation).values()
     trials: dict[Problem, list[StoredTrial]] = {}
     raced: dict[Problem, list[Candidate]] = {}
     tied: dict[Problem, list[Candidate]] = {}
     for problem in database.problems_measured(operation.name, device, timing):
         trials[problem] = database.trials(device, timing, problem)
-        blocked = database.blocked(device, operation.name, problem.dtype, problem)
+        blocked = database.blocked(device, operation.name, problem.dtype, problem, present)
         raced[problem] = found = candidates(trials[problem], {c: i for c, i in place.items() if c not in blocked})
         limit_us = (1 + tie) * min(candidate.time_us for candidate in found)
         settled = choose(found).configuration
