@@ -164,7 +164,6 @@ RULES: Mapping[str, Callable[[Tuned], Rule]] = {
     "our analytic default": analytic_default,
     "our tree": _ours_always("tree"),
     "our neighbours": _ours_always("neighbours"),
-    "our blend of both": _ours_always("blend"),
     "our selector": ours,
 }
 

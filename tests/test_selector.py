@@ -17,7 +17,6 @@ from autotune.operation import PACKS_A_THREAD
 from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.selector import Model, Regret, train, train_all
-from autotune.selector.blend import Blend
 from autotune.selector.cover import cover
 from autotune.selector.dense import missed, reachable, uncompiled, unmeasured
 from autotune.selector.features import Features, features
@@ -46,7 +45,7 @@ def problems(*sizes: tuple[int, int]) -> tuple[Problem, ...]:
 
 
 def predictors(where: Sequence[Problem], costs: Array) -> list[Predictor]:
-    return [made.fit(tuple(where), costs, H200) for made in (Tree, Neighbours, Blend)]
+    return [made.fit(tuple(where), costs, H200) for made in (Tree, Neighbours)]
 
 
 def best(predictor: Predictor, problem: Problem) -> int:

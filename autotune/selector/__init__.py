@@ -2,9 +2,8 @@
 
 matrix      what was measured: sizes x kernels          cover       the few kernels that suffice for all sizes
 tree        a decision tree that minimises regret       neighbours  slowdowns interpolated between sizes
-blend       both asked together                         features    what all see of a problem
-training    which of them is used, by cross-validation  model       what is stored, and asked by the dispatcher
-dense       what to measure so that it can be told better
+features    what both see of a problem                  model       what is stored, and asked by the dispatcher
+training    which of them is used, by cross-validation  dense       what to measure so that it can be told better
 """
 
 from autotune.selector.matrix import Matrix

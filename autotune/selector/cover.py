@@ -8,7 +8,7 @@ from autotune.problem import Problem
 from autotune.selector.matrix import Array, Matrix
 from autotune.selector.regret import hurt
 
-MOST_MEMBERS = 24
+MOST_MEMBERS = 32
 LEAST_GAIN = 0.0001  # of the mean of what regrets hurt, that another member must spare; less is noise
 UNKNOWN = 1.0  # what counts for a member where it was not measured: never worth relying on
 
@@ -16,9 +16,10 @@ UNKNOWN = 1.0  # what counts for a member where it was not measured: never worth
 def cover(matrix: Matrix, most: int = MOST_MEMBERS) -> list[int]:
     """The columns of at most `most` families, the analytic default first.
 
-    Sizes of each alignment and band of row lengths keep a member of their own, should none of the chosen ones run any of them.
+    Rows longer than any that were tuned count too. Sizes of each alignment and band of row lengths keep a member of their own, should none
+    of the chosen ones run any of them.
     """
-    costs = hurt(matrix.costs)
+    costs = hurt(np.vstack([matrix.costs, matrix.costs_beyond]))
     members = [0]
     best = np.where(np.isnan(costs[:, 0]), UNKNOWN, costs[:, 0])
     while len(members) < most:
@@ -28,7 +29,7 @@ def cover(matrix: Matrix, most: int = MOST_MEMBERS) -> list[int]:
             break
         members.append(column)
         best = np.fmin(best, costs[:, column])
-    return members + _forgotten(matrix, costs, members)
+    return members + _forgotten(matrix, costs[: len(matrix.problems)], members)
 
 
 def _forgotten(matrix: Matrix, costs: Array, members: list[int]) -> list[int]:

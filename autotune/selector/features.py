@@ -1,6 +1,6 @@
 """What a predictor sees of a problem: a few numbers that decide which kernel is fast."""
 
-from math import log2
+from math import cos, log2, pi, sin
 
 from autotune.device import Device
 from autotune.problem import WIDEST_ACCESS_BYTES, Problem
@@ -11,7 +11,9 @@ NAMES = ("log2 waves", "log2 rows", "log2 columns", "row bytes mod 16", "log2 by
 ROWS_PER_SM = 4
 
 Features = tuple[float, float, float, float, float, float]
-Point = tuple[float, float, float]
+Place = tuple[float, float, float, float, float, float]
+
+TURN = 2 * pi
 
 
 def features(problem: Problem, device: Device) -> Features:
@@ -28,12 +30,12 @@ def features(problem: Problem, device: Device) -> Features:
     )
 
 
-def point(seen: Features, cols_weight: float, alignment_weight: float, tall_weight: float) -> Point:
-    """A problem as a point in a space where problems that are near want the same kernels.
+def place(seen: Features) -> Place:
+    """Coordinates in which problems that are near want the same kernels: doublings of the rows up to and beyond several per SM, of the
+    columns and of the alignment, and two for the place that the columns have between two powers of two.
 
-    A doubling of the rows is a distance of 1, or `tall_weight` once each SM has several rows; one of the columns is `cols_weight`, and
-    one of the alignment `alignment_weight`.
+    What a row leaves unused of kernels that hold powers of two repeats with each doubling: the logarithm's fraction goes round a circle.
     """
-    beyond = seen[0] - log2(ROWS_PER_SM)
-    rows = seen[1] if beyond <= 0 else seen[1] - beyond + tall_weight * beyond
-    return rows, cols_weight * seen[2], alignment_weight * seen[5]
+    beyond = max(0.0, seen[0] - log2(ROWS_PER_SM))
+    angle = TURN * seen[2]
+    return seen[1] - beyond, beyond, seen[2], seen[5], cos(angle), sin(angle)

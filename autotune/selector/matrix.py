@@ -22,6 +22,7 @@ Times = Mapping[Problem, Mapping[Configuration, float]]
 Family = Configuration | None  # None is the operation's analytic default, whatever it proposes
 
 WORTH = 1.05  # over the best time of a size: what is never that near has no relatives worth trying
+BEYOND = 4  # times the longest rows that were tuned
 UNKNOWN = 0.25  # log regret to expect at least of what was not measured: a search leaves out what it has reason not to try
 
 
@@ -30,13 +31,15 @@ class Matrix:
     """Times in microseconds, sizes x families; NaN where a family has no member for a size or that was not measured.
 
     The first family is the analytic default, as it chooses among the versions that were measured. `templates` is the hash of each
-    version's source that the times are of.
+    version's source that the times are of. `beyond_us` are times to go by for rows `BEYOND` times as long as the longest that were tuned:
+    those of the families that can run them, at the tuned size.
     """
 
     problems: tuple[Problem, ...]
     families: tuple[Family, ...]
     times_us: Array
     templates: Mapping[str, str]
+    beyond_us: Array | None = None
 
     @classmethod
     def of(cls, operation: Operation, device: Device, times: Times, templates: Mapping[str, str] | None = None) -> Self:
@@ -59,23 +62,56 @@ class Matrix:
             first, *others = [times[problem].get(member, np.nan) if member else np.nan for member in members]
             matrix[row] = [first, *(here.get(family, np.nan) for family in found), *others]
         families: tuple[Family, ...] = (None, *found, *relatives)
-        kept = [0, *_distinct(matrix)]
-        return cls(problems, tuple(families[column] for column in kept), matrix[:, kept], templates or {})
+        beyond = _beyond(operation, device, problems, families, matrix)
+        kept = [0, *_distinct(np.vstack([matrix, beyond]))]
+        return cls(problems, tuple(families[column] for column in kept), matrix[:, kept], templates or {}, beyond[:, kept])
 
     @property
     def costs(self) -> Array:
         """The natural logarithm of each time over the best one of its size."""
-        logs = np.log(self.times_us)
-        return np.asarray(logs - np.nanmin(logs, axis=1, keepdims=True))
+        return _log_regret(self.times_us)
+
+    @property
+    def costs_beyond(self) -> Array:
+        """The same for the sizes beyond those that were tuned."""
+        beyond_us = self.times_us[:0] if self.beyond_us is None else self.beyond_us
+        return _log_regret(beyond_us[np.isfinite(beyond_us).any(axis=1)])
 
     def only(self, rows: Sequence[int]) -> "Matrix":
         """The same with these sizes alone."""
-        return Matrix(tuple(self.problems[row] for row in rows), self.families, self.times_us[list(rows)], self.templates)
+        beyond_us = None if self.beyond_us is None else self.beyond_us[list(rows)]
+        return Matrix(tuple(self.problems[row] for row in rows), self.families, self.times_us[list(rows)], self.templates, beyond_us)
 
     def sha(self) -> str:
         """What names this evidence: the same measurements give the same."""
         text = repr((self.problems, [str(family) for family in self.families], sorted(self.templates.items())))
         return hashlib.sha256(text.encode() + self.times_us.tobytes()).hexdigest()
+
+
+def _log_regret(times_us: Array) -> Array:
+    logs = np.log(times_us)
+    return np.asarray(logs - np.nanmin(logs, axis=1, keepdims=True)) if len(logs) else logs
+
+
+def _beyond(operation: Operation, device: Device, problems: Sequence[Problem], families: Sequence[Family], times_us: Array) -> Array:
+    """Rows of `times_us` as of longer rows; NaN where a family cannot run those, and throughout where they would not be the longest."""
+    found = np.full_like(times_us, np.nan)
+    versions = {family.version for family in families if family}
+    columns = {family: column for column, family in enumerate(families)}
+    longest = max((problem.cols for problem in problems), default=0)
+    for row, problem in enumerate(problems):
+        cols = BEYOND * problem.cols + problem.cols % 2  # as odd as it was
+        if cols <= longest:
+            continue
+        longer = Problem(problem.operation, problem.rows, cols, problem.dtype)
+        default = next(default_choices(operation, device, longer, versions), None)
+        column = columns.get(operation.family(default)) if default else None
+        found[row, 0] = np.nan if column is None else times_us[row, column]
+        for column, family in enumerate(families[1:], 1):
+            member = operation.fitted(family, longer) if family and np.isfinite(times_us[row, column]) else None
+            if member is not None and operation.applicable(member, longer, device):
+                found[row, column] = times_us[row, column]
+    return found
 
 
 def _distinct(matrix: Array) -> list[int]:

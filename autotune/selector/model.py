@@ -11,16 +11,15 @@ from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.operation import PACKS_A_THREAD, Operation
 from autotune.problem import Problem
-from autotune.selector.blend import Blend
 from autotune.selector.features import features
 from autotune.selector.matrix import Family
 from autotune.selector.neighbours import Neighbours
 from autotune.selector.regret import Regret
 from autotune.selector.tree import Tree
 
-FORMAT = 1  # of the stored body, and of what is trained: raised when either changes
-Predictor = Tree | Neighbours | Blend
-PREDICTORS: dict[str, type[Tree] | type[Neighbours] | type[Blend]] = {made.kind: made for made in (Tree, Neighbours, Blend)}
+FORMAT = 2  # of the stored body, and of what is trained: raised when either changes
+Predictor = Tree | Neighbours
+PREDICTORS: dict[str, type[Tree] | type[Neighbours]] = {"tree": Tree, "neighbours": Neighbours}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

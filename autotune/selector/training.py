@@ -10,7 +10,6 @@ from autotune import catalogue
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.operation import Operation
-from autotune.selector.blend import Blend
 from autotune.selector.cover import MOST_MEMBERS, cover
 from autotune.selector.features import features
 from autotune.selector.matrix import Array, Matrix, read
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 LEAST_SIZES = 8
 MEMBERS = (8, MOST_MEMBERS)  # of a cover, at most: where tuned sizes are far apart, fewer are chosen among more safely
 MOST_FOLDS = 10
-REVISION = 2  # of the way to train: what was trained in another one is trained again
+REVISION = 3  # of the way to train: what was trained in another one is trained again
 NOISE = 0.003  # of mean log regret: repeated measurements of one kernel agree no better
 
 
@@ -92,9 +91,9 @@ def train_all(database: "Database", operations: Mapping[str, Operation] | None =
 def choose(matrix: Matrix, operation: Operation, device: Device) -> tuple[Model, str]:
     """The model for `matrix`, with its cross-validated regret, and why it is that one."""
     tried = {(most, kind): costs for most in MEMBERS for kind, costs in cross_validated(matrix, device, most).items()}
-    # Where nothing tells them apart, two predictors err less than one, and more members leave fewer sizes without a kernel made for them.
-    hurting = {one: round(float(hurt(tried[one]).mean()) - NOISE * ((one[1] == Blend.kind) + (one[0] > MEMBERS[0])), 6) for one in tried}
-    most, kind = min(hurting, key=hurting.__getitem__)
+    # Where nothing tells them apart, more members leave fewer sizes without a kernel made for them, and neighbours go on beyond the grid.
+    liked = {one: NOISE * ((one[0] > MEMBERS[0]) + (one[1] == Neighbours.kind)) for one in tried}
+    most, kind = min(tried, key=lambda one: round(float(hurt(tried[one]).mean()) - liked[one], 6))
     left_out = tried[most, kind]
     default = matrix.costs[:, 0]
     comparable = np.isfinite(default)
@@ -117,8 +116,7 @@ def fit(matrix: Matrix, device: Device, most_members: int = MOST_MEMBERS) -> tup
     """The members (columns of `matrix`) and each predictor over them."""
     members = cover(matrix, most_members)
     costs = matrix.costs[:, members]
-    tree, neighbours = Tree.fit(matrix.problems, costs, device), Neighbours.fit(matrix.problems, costs, device)
-    return members, {made.kind: made for made in (tree, neighbours, Blend(tree, neighbours))}
+    return members, {made.kind: made.fit(matrix.problems, costs, device) for made in (Tree, Neighbours)}
 
 
 def cross_validated(matrix: Matrix, device: Device, most_members: int = MOST_MEMBERS) -> dict[str, Array]:
