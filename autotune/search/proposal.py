@@ -14,6 +14,7 @@ COVERING = 6  # configurations measured before the surrogate is asked
 CENTRAL = 20  # the first of each version is one of this many in its middle
 TRIED_TO_COVER = 3  # drawn per configuration that covers; few, because the corners of a space are seldom any good
 WARY = 6  # measurements after which every third question forgets the priors, in case they mislead
+HUMBLE = 4.0  # over the number of measurements: how much less sure than it says the surrogate is taken to be, so as not to settle early
 GUESSED = 0.5  # of the weight of a measurement elsewhere
 AHEAD = 25  # one configuration is planned ahead per this many measured
 PICKED_WITH_CARE = 64
@@ -101,6 +102,8 @@ class Proposer:
         left = self._pool.unseen[surrogate.asked]
         candidates = surrogate.asked[left]
         mean, deviation = (said[left] for said in surrogate.predict())
+        if surrogate is self._plain:
+            deviation = deviation * (1.0 + HUMBLE / len(self._times))
         promise = improvement(mean, deviation, math.log(min(self._times.values()))) * self._works(candidates)
         wanted = max(count, len(self._times) // AHEAD if self._expected is None else 1)
         if wanted > PICKED_WITH_CARE:
