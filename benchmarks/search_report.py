@@ -24,6 +24,11 @@ RESAMPLED = 2000
 CLOSE = (0.95, 0.99)  # of the optimum's speed
 OURS = "ours"
 BAR = {"ours, neighbours known": 12, OURS: 40}  # measurements to 99 % of the optimum on softmax
+NOTES = """Ours, not knowing neighbours, tries each version of a kernel once before it models anything, the newest first; the other methods
+know versions only as values of a parameter, and the spaces of other people's kernels have one. "Neighbours known" are the times of the
+three nearest sizes of the same database, which no other method can use. A parameter that a version lacks is -1 in Kernel Tuner, whose
+strategies that mend invalid points, such as diff_evo, thereby draw versions with many parameters more often. A method with few runs has
+not been run to the end."""
 HEAD = "| method | spaces | runs each | all spaces | other people's | softmax | behind ours |"
 SPACE_HEAD = "| method | runs | score | 95 % interval | median evaluations to 95 % | to 99 % |"
 
@@ -142,13 +147,14 @@ def _markdown(
         total = totals[method]
         cells = " | ".join(_interval(total[kind]) for kind in ("all", "others", "softmax", "behind"))
         lines.append(f"| {method} | {total['spaces']} | {total['runs']} | {cells} |")
-    lines += ["", "![score over the budget](search_quality.svg)", "", "## Measurements to 99 % of the optimum on softmax", ""]
+    lines += ["", NOTES, "", "![score over the budget](search_quality.svg)", "", "## Measurements to 99 % of the optimum on softmax", ""]
     for method, bar in bars.items():
         late = f"; the median run needs more at {', '.join(name.split(',')[0] for name in bar['missed'])}" if bar["missed"] else ""
         lines.append(f"- {method}: {bar['sizes']} sizes, {bar['runs within']:.0%} of the runs within {bar['within']} measurements,")
         lines.append(f"  a median over sizes of {bar['median']}{late}.")
     for name, facts in used.items():
-        size = f"{facts['configurations']} configurations, budget {facts['budget']}, runs of {facts['evaluations']} evaluations."
+        size = f"{facts['configurations']} configurations of `{facts['file']}` (times {facts['fingerprint']}), budget {facts['budget']},"
+        size += f" runs of {facts['evaluations']} evaluations."
         lines += ["", f"## {name}", "", size, "", SPACE_HEAD, "| --- | ---: | ---: | --- | --- | --- |"]
         for method in [m for m in [*order, *(m for m in each if m not in order)] if name in each.get(m, {})]:
             found = each[method][name]
