@@ -7,29 +7,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Curves = Mapping[str, Sequence[Floats]]  # by method, one curve per space
 STEPS = 40
-LEAST_SHOWN = -0.6  # methods that begin far below random would hide the others
+LEAST_SHOWN = -0.6  # methods that fall far below random would hide the others
+STYLES = ("-", "--", ":")  # a line's colour and style together tell its method
+COLOURS = 8
 
 
-def plot(curves: Mapping[str, Sequence[Floats]], path: Path) -> None:
-    """The median over spaces of the score, at each share of the budget; one line per method of `curves`, one curve per space."""
+def plot(panels: Mapping[str, Curves], path: Path) -> None:
+    """One panel per kind of space: the median over its spaces of the score, at each share of the budget; one line per method."""
     import matplotlib  # type: ignore[import-not-found, unused-ignore]
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text: smaller, and it can be searched
+    methods = sorted({method for curves in panels.values() for method in curves}, key=lambda name: (not name.startswith("ours"), name))
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(11, 4.6), squeeze=False, sharey=True, layout="constrained")
     share = np.linspace(0.02, 1.0, STEPS)
-    figure, axis = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    final = {method: np.median([curve[-1] for curve in of]) for method, of in curves.items()}
-    for method in sorted(curves, key=lambda name: -final[name]):
-        sampled = [np.interp(share, np.arange(1, len(curve) + 1) / len(curve), curve) for curve in curves[method]]
-        own = method.startswith("ours")
-        name = method.removeprefix("kernel_tuner:")
-        axis.plot(share, np.median(sampled, axis=0), label=name, linewidth=2.4 if own else 1.0, zorder=3 if own else 2)
-    axis.axhline(0.0, color="grey", linewidth=0.6)
-    axis.set(
-        ylim=(LEAST_SHOWN, 1.03), xlabel="share of the budget", ylabel="score (0: random sampling, 1: the optimum), median over spaces"
-    )
-    axis.legend(fontsize=7, loc="lower right")
+    for axis, (title, curves) in zip(axes.flat, panels.items(), strict=True):
+        for i, method in enumerate(methods):
+            sampled = [np.interp(share, np.arange(1, len(curve) + 1) / len(curve), curve) for curve in curves.get(method, [])]
+            if sampled:
+                width = 2.4 if method.startswith("ours") else 1.0
+                style = {"linewidth": width, "linestyle": STYLES[i // COLOURS], "color": f"C{i % COLOURS}"}
+                axis.plot(share, np.median(sampled, axis=0), label=method.removeprefix("kernel_tuner:"), **style)
+        axis.axhline(0.0, color="grey", linewidth=0.6)
+        axis.set(ylim=(LEAST_SHOWN, 1.03), xlabel="share of the budget", title=title)
+    axes.flat[0].set_ylabel("score: 0 random sampling, 1 the optimum")
+    handles = {label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), fontsize=7, loc="outside right upper")
     figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)

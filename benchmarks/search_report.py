@@ -54,7 +54,17 @@ def write(runs: Mapping[Task, Improvements], spaces: Sequence[RecordedSpace], ab
     facts = {"date": _today(), "versions": _versions(), "spaces": used, "totals": totals, "softmax": bars, "results": each}
     output.with_suffix(".json").write_text(json.dumps(_rounded(facts)) + "\n")
     if importlib.util.find_spec("matplotlib"):
-        plot({m: [progress(by_name[n], f) for n, f in of.items()] for m, of in compared.items()}, output.with_suffix(".svg"))
+        plot(_panels(compared, by_name), output.with_suffix(".svg"))
+
+
+def _panels(compared: Runs, spaces: Mapping[str, RecordedSpace]) -> dict[str, dict[str, list[Floats]]]:
+    """The curves of each method, by kind of space."""
+    panels: dict[str, dict[str, list[Floats]]] = {}
+    for method, of in compared.items():
+        for name, found in of.items():
+            title = "kernels of other people" if spaces[name].problem is None else "softmax"
+            panels.setdefault(title, {}).setdefault(method, []).append(progress(spaces[name], found))
+    return dict(sorted(panels.items()))
 
 
 def progress(space: RecordedSpace, found: Sequence[Improvements]) -> Floats:
