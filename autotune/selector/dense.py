@@ -1,7 +1,7 @@
 """What should be there for a selector to serve well: measurements of its kernels at every tuned size, and their compiled instances."""
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from autotune import source
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from autotune.database import Database
 
 ROWS = (1, 8, 64, 512, 4096, 32768, 1 << 20)
+MORE_ROWS = tuple(1 << power for power in range(21))
 MOST_BYTES = 4 << 30  # of a matrix that is asked for here
 STEPS_PER_DOUBLING = 8  # of the columns: instances hold up to a quarter more than a row
 
@@ -43,15 +44,17 @@ def unmeasured(
     return list(found)
 
 
-def reachable(model: Model, operation: Operation, device: Device, dtype: str) -> list[Configuration]:
-    """Every configuration that `model` may choose for packed matrices of any size: those that must be compiled for it to serve."""
+def reachable(model: Model, operation: Operation, device: Device, dtype: str, first: int | None = None) -> list[Configuration]:
+    """Every configuration that `model` may choose for packed matrices of any size: those that must be compiled for it to serve.
+
+    With `first`, only those that are among its first choices, that many, for some size; a dispatcher passes over what is not compiled.
+    """
     members: list[Family] = list(model.members) if model.predictor else [None]
     found = {operation.safe: None} if dtype in operation.version(operation.safe.version).dtypes else {}
-    for problem in _sizes(operation.name, dtype):
-        for family in members:
-            configuration = _member(operation, device, problem, family, model.versions)
-            if configuration is not None:
-                found[configuration] = None
+    for problem in _sizes(operation.name, dtype, ROWS if first is None else MORE_ROWS):
+        asked = members if first is None else (family for _, family in model.ranking(problem, device))
+        able = (_member(operation, device, problem, family, model.versions) for family in asked)
+        found |= dict.fromkeys(islice((configuration for configuration in able if configuration is not None), first))
     return list(found)
 
 
@@ -86,10 +89,10 @@ def _member(operation: Operation, device: Device, problem: Problem, family: Fami
     return configuration if configuration is not None and operation.applicable(configuration, problem, device) else None
 
 
-def _sizes(operation: str, dtype: str) -> Iterator[Problem]:
+def _sizes(operation: str, dtype: str, some_rows: Iterable[int]) -> Iterator[Problem]:
     """Sizes close enough to each other that no instance is passed over: aligned rows and rows that no vector divides."""
     columns = {max(1, round(2 ** (step / STEPS_PER_DOUBLING))) for step in range(19 * STEPS_PER_DOUBLING + 1)}
-    for cols, rows in product(sorted({cols for c in columns for cols in (c | 1, -(-c // 8) * 8)}), ROWS):
+    for cols, rows in product(sorted({cols for c in columns for cols in (c | 1, -(-c // 8) * 8)}), tuple(some_rows)):
         problem = Problem(operation, rows, cols, dtype)
         if rows * problem.bytes_per_row <= MOST_BYTES:
             yield problem

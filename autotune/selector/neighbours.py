@@ -20,7 +20,7 @@ COMMITTEE = 4  # metrics that are asked together: which of the good ones is best
 # How much a doubling of the rows beyond several per SM counts, one of the columns, one of the alignment, and the place of the columns
 # between two powers of two; one of few rows counts 1.
 TALL, COLS, ALIGNMENT, MANTISSA = (0.25, 1.0), (2.0, 4.0, 8.0), (1.0, 4.0, 16.0), (0.0, 2.0)
-POWERS = (2, 4, 8)  # powers of two, of the squared distance
+POWERS = (2, 4)  # powers of two, of the squared distance
 
 Metric = tuple[float, float, float, float]
 METRICS: tuple[Metric, ...] = tuple(product(TALL, COLS, ALIGNMENT, MANTISSA))
@@ -60,9 +60,9 @@ class Neighbours:
 
         Power and metrics are those whose choices for each size, made from the other sizes, hurt least. Numbers are rounded as stored.
         """
-        places = np.array([place(features(problem, device)) for problem in problems]).round(6)
+        places = np.array([place(features(problem, device)) for problem in problems]).round(4)
         known = np.isfinite(costs)
-        filled, guess = np.where(known, costs, 0.0).round(4), pessimistic(costs).round(4)
+        filled, guess = np.where(known, costs, 0.0).round(3), pessimistic(costs).round(3)
         best = min((_committee(power, places, filled, known, guess) for power in POWERS), key=lambda found: found[0])
         _, power, metrics = best
         return cls(metrics, power, places, filled, known.astype(np.float64), guess)
