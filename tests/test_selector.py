@@ -161,6 +161,15 @@ def test_sizes_that_only_the_default_could_run_get_a_member_of_their_own() -> No
     assert aligned
 
 
+def test_rows_longer_than_any_tuned_one_have_a_member_that_can_run_them() -> None:
+    few = matrix([(4, 8192), (4, 65536), (64, 16384), (64, 65536)], versions=("v7", "v8", "v10"))
+    longer = Problem("softmax", 4, 4 * 65536)
+    assert np.isfinite(few.costs_beyond).any()
+    members = [SOFTMAX.fitted(few.families[column] or SOFTMAX.safe, longer) for column in cover(few)[1:]]
+    assert any(member and SOFTMAX.applicable(member, longer, H200) for member in members)
+    assert np.isfinite(few.only([0]).costs_beyond).sum() <= np.isfinite(few.costs_beyond).sum()
+
+
 def test_training_is_deterministic_and_beats_the_default_on_sizes_it_did_not_see(grid: Matrix) -> None:
     model, why = choose(grid, SOFTMAX, H200)
     again, _ = choose(grid, SOFTMAX, H200)
