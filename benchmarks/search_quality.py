@@ -47,7 +47,10 @@ def main() -> None:
         done = _done(log)
         _run({key: task for key, task in keys.items() if key not in done}, log, arguments.processes)
     runs = _done(log)
-    search_report.write({task: runs[key] for key, task in keys.items() if key in runs}, spaces, absent, Path(arguments.output))
+    found = {task: runs[key] for key, task in keys.items() if key in runs}
+    waiting = [method for method in methods if method not in {of for _, _, of, _ in found}]
+    absent += [f"Not run yet: {', '.join(waiting)}."] if waiting else []
+    search_report.write(found, spaces, absent, Path(arguments.output))
 
 
 def _tasks(spaces: Sequence[RecordedSpace], methods: Sequence[str], seeds: int) -> dict[str, Task]:

@@ -43,7 +43,7 @@ def write(runs: Mapping[Task, Improvements], spaces: Sequence[RecordedSpace], ab
     compared = {method: {name: found for name, found in of.items() if representative(by_name[name])} for method, of in grouped.items()}
     compared = {method: of for method, of in compared.items() if of}
     scores = {m: {name: scores_of(by_name[name], found) for name, found in of.items()} for m, of in compared.items()}
-    totals = {method: _total(of, scores[OURS], by_name) for method, of in scores.items()}
+    totals = {method: _total(of, scores.get(OURS, {}), by_name) for method, of in scores.items()}
     each = {m: {name: _summary(by_name[name], found) for name, found in of.items()} for m, of in grouped.items()}
     bars = {method: _bar(each.get(method, {}), by_name, most) for method, most in BAR.items()}
     used = {name: _facts(by_name[name]) for name in sorted({name for of in grouped.values() for name in of})}
@@ -120,6 +120,8 @@ def _total(scores: Mapping[str, Floats], ours: Mapping[str, Floats], spaces: Map
     for kind, names in kinds.items():
         total[kind] = _median(np.array([_resampled(scores[n]) for n in names]), [scores[n].mean() for n in names]) if names else None
     both = [name for name in scores if name in ours]
+    if not both:
+        return total | {"behind": None}
     here, there = (np.array([_resampled(of[name]) for name in both]) for of in (ours, scores))
     apart = np.median([ours[n].mean() for n in both]) - np.median([scores[n].mean() for n in both])
     low, high = np.quantile(np.median(here, axis=0) - np.median(there[:, ::-1], axis=0), [0.025, 0.975])
