@@ -42,6 +42,7 @@ from benchmarks.recording import Prepared, opened, sources
 
 PTX_ARCH = "compute_75"  # the oldest that CUDA 13 compiles for; every later driver and GPU can take it
 BEHINDS = (20.0, 3.0, 2.0, 1.5, 1.3, 1.2, 1.1, 1.05)
+FIRST_CHOICES = 1  # of a selector at each size, that are shipped compiled: a quarter of all that it may ever choose
 PER_UNIT = 16  # more neighbours compress better, and take longer to load with the first of them
 MERGED = "merged.db"  # not *.sqlite, which is what is merged
 
@@ -84,7 +85,7 @@ def ship(
         trained = train_all(database, {operation.name: operation})
         say(f"{settled}; " + "; ".join(f"{t.dtype}: {t.model}, {t.why}" for t in trained))
         device, timing = _one_device(database)
-        needed = {(c, t.dtype) for t in trained for c in reachable(t.model, operation, device, t.dtype)}
+        needed = {(c, t.dtype) for t in trained for c in reachable(t.model, operation, device, t.dtype, FIRST_CHOICES)}
         loss = prefer(database, operation, device, timing, needed, first, tie)
         say(loss)
         compile_needed(operation, database, device, needed)
