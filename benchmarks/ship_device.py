@@ -5,7 +5,7 @@
 Everything measured is merged into FOLDER/merged.db, which stays. The shipped file is made from a copy of it:
 
 - problems that are not in results/sizes.txt and trials of templates that have changed are left out;
-- best kernels are decided anew, and selectors trained, on all trials;
+- best kernels are decided anew, by the final rounds of the latest run of a problem, and selectors trained, on all trials;
 - where kernels tie within `--tie`, one that is needed anyway is preferred, so that fewer travel; sizes of most interest keep the fastest;
 - the kernels that are best somewhere or that a selector may choose are compiled, and compressed as far as they go;
 - trials far behind and rounds that decide nothing go, as much as it takes to come below `--megabytes`: the manifest says which.
@@ -113,6 +113,7 @@ def decide(operation: Operation, database: Database, problems: Collection[Proble
     """Settle `problems` by all trials of today's templates; everything else is left out."""
     wanted = set(problems)
     database.forget_problems(row["id"] for row in database.select("SELECT * FROM problems") if problem_of(row) not in wanted)
+    database.forget_earlier_finals()
     settled = database.rebuild({operation.name: Prepared.tried(operation, database)})
     with database.write() as connection:
         connection.execute("DELETE FROM best WHERE state <> 'confirmed'")

@@ -29,7 +29,7 @@ COLD = TimingProtocol(
     "CUDA graph of whole laps over (input, output) pairs that together take 4x the L2 (2 to 256 pairs), timed by events; a lap that moves "
     "less than 3x the L2 runs once, after 3x the L2 of other memory was read outside the timed window, others until 2 ms; "
     "in screening, where a lap takes over 4 ms, as many launches as take 2 ms, after such a read; "
-    "copy by cuMemcpyDtoDAsync in the same way",
+    "copy by the faster of cuMemcpyDtoDAsync and a kernel of 16-byte accesses in the same way",
 )
 WARM = TimingProtocol("warm", 1, "CUDA graph of launches on one (input, output) pair, 2 ms or 2000 launches long, timed by events")
 OPEN_TIMEOUT_S = 120.0  # making inputs and a float64 reference for the largest problems; on the host where the operation has no template
