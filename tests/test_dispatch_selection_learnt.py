@@ -171,12 +171,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @of_todays_kernels
 def test_on_the_recorded_gpu_regret_on_sizes_left_out_is_no_worse_than_it_was(trained: Path) -> None:
-    # The aim is 1.02, 1.10, 1.25 on a dense grid; the recorded sizes are 28 that lie far apart.
+    # The aim is 1.02, 1.10, 1.25; the worst is a size at the edge of the grid, whose neighbours all lie on one side.
     with sqlite3.connect(f"file:{trained}?mode=ro", uri=True) as connection:
         rows = connection.execute("SELECT dtype, regret_geomean, regret_p95, regret_worst FROM active_selectors").fetchall()
     connection.close()
     for dtype, geomean, p95, worst in rows:
-        assert (geomean <= 1.12, p95 <= 1.75, worst <= 2.2) == (True, True, True), (dtype, geomean, p95, worst)
+        assert (geomean <= 1.025, p95 <= 1.13, worst <= 2.6) == (True, True, True), (dtype, geomean, p95, worst)
 
 
 @of_todays_kernels
