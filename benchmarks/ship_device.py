@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Sequence
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -44,6 +45,8 @@ PTX_ARCH = "compute_75"  # the oldest that CUDA 13 compiles for; every later dri
 BEHINDS = (20.0, 3.0, 2.0, 1.5, 1.3, 1.2, 1.1, 1.05)
 FIRST_CHOICES = 1  # of a selector at each size, that are shipped compiled: a quarter of all that it may ever choose
 PER_UNIT = 16  # more neighbours compress better, and take longer to load with the first of them
+LONG_COLS = tuple(cols + odd for cols in (1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 24) for odd in (0, 1))
+MOST_ELEMENTS = 1 << 34
 MERGED = "merged.db"  # not *.sqlite, which is what is merged
 
 
@@ -86,6 +89,7 @@ def ship(
         say(f"{settled}; " + "; ".join(f"{t.dtype}: {t.model}, {t.why}" for t in trained))
         device, timing = _one_device(database)
         needed = {(c, t.dtype) for t in trained for c in reachable(t.model, operation, device, t.dtype, FIRST_CHOICES)}
+        needed |= {(c, dtype) for dtype in operation.dtypes for c in longer_than_recorded(operation, device, dtype)}
         loss = prefer(database, operation, device, timing, needed, first, tie)
         say(loss)
         compile_needed(operation, database, device, needed)
@@ -121,6 +125,14 @@ def decide(operation: Operation, database: Database, problems: Collection[Proble
     database.prune(database.to_prune(STALE, present_templates({operation.name: templates_here(operation).values()})))
     database.forget_problems(row["id"] for row in database.select("SELECT id FROM problems WHERE id NOT IN (SELECT problem FROM best)"))
     return settled
+
+
+def longer_than_recorded(operation: Operation, device: Device, dtype: str) -> set[Configuration]:
+    """The analytic default's first choices for rows that nothing holds: without them the dispatcher would fall to the safe kernel."""
+    sizes = [(rows, cols) for cols in LONG_COLS for rows in (1, 16, 256) if rows * cols <= MOST_ELEMENTS]
+    asked = [Problem(operation.name, rows, cols, dtype) for rows, cols in sizes]
+    able = ((c for c in operation.defaults(p, device) if operation.applicable(c, p, device)) for p in asked)
+    return {configuration for first in able for configuration in islice(first, 1)}
 
 
 def compile_needed(operation: Operation, database: Database, device: Device, needed: Collection[tuple[Configuration, str]]) -> None:
