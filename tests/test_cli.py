@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from autotune.database import Database, shipped_databases
 
 EMULATED = ("sweep", "softmax", "--size", "4x64", "--device", "emulator")
 
@@ -175,10 +178,16 @@ def test_a_replay_says_on_every_line_where_it_was_recorded_and_adds_nothing_the_
     assert "0 new trials" in autotune(*arguments).stdout
 
 
-def test_a_size_that_was_not_recorded_is_an_error_that_names_those_that_were(tmp_path: Path) -> None:
-    said = refused("sweep", "softmax", "--device", "recorded", "--size", "17x19", "--db", str(tmp_path / "x.sqlite"))
-    assert "17x19" in said
-    assert "4096x4096" in said
+def test_a_size_that_was_not_recorded_is_an_error_that_names_the_nearest_that_were(tmp_path: Path) -> None:
+    said = refused("sweep", "softmax", "--device", "recorded", "--size", "4096x4097", "--db", str(tmp_path / "x.sqlite"))
+    assert "4096x4097 float32 was not recorded" in said
+    named = re.findall(r"\d+x\d+", said.partition(";")[2])
+    assert len(set(named)) == 5
+    assert "4096x4096" in named
+    with Database(shipped_databases()[0], mode="read") as shipped:
+        sizes = {(row["rows"], row["cols"]) for row in shipped.problems() if row["dtype"] == "float32"}
+    assert f"nearest of the {len(sizes)} sizes" in said
+    assert "--device emulator" in said
 
 
 def test_json_lines_tell_every_step(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ It has no kernels and no GPU. A configuration that was never measured on a probl
 order in which they were taken, again from the start when more are asked for than there are.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from autotune.problem import Problem
 from autotune.trial import Check, Environment, Failure, Instance, Outcome, Round, RoundKind, TimingProtocol
 
 NO_BINARY = b""
+MOST_NAMED = 5  # sizes in a sentence
 
 
 class RecordedBackend:
@@ -53,9 +55,9 @@ class RecordedBackend:
                 there = ", ".join(sorted(recorded, key=lambda v: (len(v), v)))
                 raise UsageError(f"{named} of {problem} was not recorded on {self.device.name}; recorded are {there}")
             if not recorded:
-                like = [p for p in self.problems(problem.operation) if p.dtype == problem.dtype]
-                sizes = ", ".join(p.size for p in like) or "none"
-                raise UsageError(f"{problem} was not recorded on {self.device.name}; the sizes that were, in {problem.dtype}: {sizes}")
+                raise UsageError(
+                    f"{problem} was not recorded on {self.device.name}{self._recorded_near(problem)}; --device emulator runs any size"
+                )
 
     def known(self, problem: Problem) -> frozenset[Configuration]:
         return frozenset(self._recorded(problem))
@@ -90,6 +92,16 @@ class RecordedBackend:
             best_evidence = sorted(trials, key=lambda trial: (trial.outcome.timed, len(trial.rounds)))
             self._trials[problem] = {trial.configuration: trial for trial in best_evidence}
         return self._trials[problem]
+
+    def _recorded_near(self, problem: Problem) -> str:
+        """What was recorded instead of `problem`: the sizes nearest to it, and how many there are."""
+        like = {p.size: p for p in self.problems(problem.operation) if p.dtype == problem.dtype}
+        if not like:
+            return f", and nothing else was in {problem.dtype}"
+        near = sorted(like, key=lambda size: _doublings(problem, like[size]))[:MOST_NAMED]
+        if len(near) == len(like):
+            return f"; in {problem.dtype} there is {', '.join(near)}"
+        return f"; the nearest of the {len(like)} sizes in {problem.dtype} are {', '.join(near)}"
 
     def _one_device(self, name: str | None) -> Device:
         devices = self._database.devices_measured()
@@ -132,3 +144,8 @@ class RecordedBench:
         replayed = [recorded[(first + i) % len(recorded)] for i in range(samples)]
         last = replayed[-1][1]
         return Round(kind, tuple(us for us, _ in replayed), last.launches_per_sample, last.sm_clock_mhz, None)
+
+
+def _doublings(a: Problem, b: Problem) -> float:
+    """How far two sizes are apart as a person sees it: doublings of rows and of columns."""
+    return sum(abs(math.log2(max(one, 1) / max(other, 1))) for one, other in ((a.rows, b.rows), (a.cols, b.cols)))
