@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from autotune.database import Database, shipped_databases
+from autotune.trial import Outcome
+from tests.report_samples import measured
 
 EMULATED = ("sweep", "softmax", "--size", "4x64", "--device", "emulator")
 
@@ -188,6 +190,41 @@ def test_a_size_that_was_not_recorded_is_an_error_that_names_the_nearest_that_we
         sizes = {(row["rows"], row["cols"]) for row in shipped.problems() if row["dtype"] == "float32"}
     assert f"nearest of the {len(sizes)} sizes" in said
     assert "--device emulator" in said
+
+
+def test_an_outcome_that_no_trial_can_have_is_refused_with_all_that_there_are() -> None:
+    said = refused("inspect", "trials", "--outcome", "nonsense")
+    assert "'nonsense'" in said
+    for outcome in Outcome:
+        assert f"'{outcome}'" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("trials", "--outcome", "timeout"), r"no trial has outcome timeout; there are ok \([\d,]+\), (wrong_result|launch_error) \("),
+        (("trials", "--version", "v3", "--outcome", "crashed"), r"no trial of v3 has outcome crashed; there are ok \("),
+        (("trials", "--device", "Abacus"), r"no trial has device Abacus; there are Test GPU \("),
+        (("best", "--version", "v7"), r"no trial has version v7; there are v1 \(\d+\), v2 \(\d+\), v3 \(\d+\)"),
+        (("best", "--dtype", "float16"), r"no trial has dtype float16; there are float32 \(\d+\), bfloat16 \(\d+\)"),
+        (("best", "--size", "3x5"), r"nothing was tuned at 3x5; autotune sweep OPERATION --size 3x5 does that"),
+        (
+            ("trials", "--size", "8192x4095", "--dtype", "bfloat16"),
+            r"at 8192x4095 bfloat16; .* --dtype bfloat16 does that",
+        ),
+    ],
+)
+def test_filters_that_match_nothing_are_told_what_there_is(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = autotune("inspect", *arguments, "--db", str(measured(tmp_path / "x.sqlite")))
+    assert done.returncode == 0
+    assert re.search(said, done.stdout), done.stdout
+
+
+def test_a_database_without_trials_says_so_whatever_the_filters(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sqlite")
+    Database(Path(path), create=True).close()
+    assert autotune("inspect", "trials", "--outcome", "ok", "--db", path).stdout == "nothing was tried yet\n"
+    assert autotune("inspect", "best", "--db", path).stdout == "nothing was tuned yet\n"
 
 
 def test_json_lines_tell_every_step(tmp_path: Path) -> None:

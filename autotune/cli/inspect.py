@@ -11,6 +11,7 @@ from autotune.cli.output import SIZE, Column, Form, Row, emit, microseconds, on_
 from autotune.database import Database
 from autotune.element import element
 from autotune.problem import parse_size
+from autotune.trial import Outcome
 
 DEVICE = Column(("device", "replayed"), "device", on_device, right=False, shared=True)
 DTYPE = Column("dtype", "dtype", right=False, shared=True)
@@ -131,8 +132,9 @@ def best(version: str | None, size: str | None, dtype: str | None, device: str |
     filters = _filters(size, dtype, device)
     with reading_database(db) as database:
         found = database.best_per_version(version=version, **filters) if version else _marked(database, database.best(**filters))
+        empty = "" if found else _nothing(database, "tuned", {"version": version, **filters})
     columns = BEST + (RUNNER_UP if size and not version else ())
-    emit(found, columns, form, empty=_nothing("tuned", size))
+    emit(found, columns, form, empty=empty)
 
 
 def _marked(database: Database, found: list[Row]) -> list[Row]:
@@ -145,7 +147,7 @@ def _marked(database: Database, found: list[Row]) -> list[Row]:
 
 @inspect_command.command("trials")
 @click.option("--version", metavar="vK", help="Only this version.")
-@click.option("--outcome", help="Only trials that ended so: ok, wrong_result, compile_error, launch_error, timeout, …")
+@click.option("--outcome", type=click.Choice([str(outcome) for outcome in Outcome]), help="Only trials that ended so.")
 @click.option("--limit", type=click.IntRange(1, 2**31), help="At most this many, the newest first.  [default: 50 in a table, else all]")
 @_filtered
 def trials(
@@ -163,7 +165,8 @@ def trials(
     filters = _filters(size, dtype, device)
     with reading_database(db) as database:
         found = database.trial_rows(version=version, outcome=outcome, limit=count, **filters)
-    emit(found, TRIALS, form, empty=_nothing("tried", size))
+        empty = "" if found else _nothing(database, "tried", {"version": version, "outcome": outcome, **filters})
+    emit(found, TRIALS, form, empty=empty)
 
 
 @inspect_command.command("problems")
@@ -221,8 +224,40 @@ def blocked(db: Path | None, form: Form) -> None:
         emit(database.blocked_rows(), BLOCKED, form, empty="nothing is blocked")
 
 
-def _nothing(done: str, size: str | None) -> str:
-    return f"nothing was {done}" + (f" at {size}; autotune sweep OPERATION --size {size} does that" if size else " yet")
+def _nothing(database: Database, done: str, filters: dict[str, Any]) -> str:
+    """Why there is nothing to show: the first filter that leaves no trial, and what there is to choose from in its place."""
+    size = f"{filters['rows']}x{filters['cols']}" if filters["rows"] is not None else None
+    sweep = f"autotune sweep OPERATION --size {size}" + (f" --dtype {filters['dtype']}" if filters["dtype"] else "")
+    chosen: dict[str, Any] = {}
+    for names in (("device",), ("dtype",), ("rows", "cols"), ("version",), ("outcome",)):
+        wanted = {name: filters[name] for name in names if filters.get(name) is not None}
+        there = _counted(database, names, chosen)
+        if not there:
+            break
+        if wanted and tuple(wanted.values()) not in there:
+            if size and "rows" in wanted:
+                return f"nothing was {done} at {_worded(wanted | chosen)}; {sweep} does that"
+            among = ", ".join(f"{value} ({count:,})" for (value,), count in there.items())
+            of = f" of {_worded(chosen)}" if chosen else ""
+            return f"no trial{of} has {names[0]} {wanted[names[0]]}; there are {among}"
+        chosen |= wanted
+    if not there:
+        return f"nothing was {done}" + (f" at {size}; {sweep} does that" if size else " yet")
+    return f"none of the {sum(there.values()):,} trials that match gave a best kernel; autotune inspect trials shows how they ended"
+
+
+def _counted(database: Database, names: tuple[str, ...], chosen: dict[str, Any]) -> dict[tuple[Any, ...], int]:
+    """How many trials there are with each value of the columns `names`, of those that are as `chosen`; the most first."""
+    where = " AND ".join(f"{name} = ?" for name in chosen) or "true"
+    columns = ", ".join(names)
+    counted = f"SELECT {columns}, count(*) AS trials FROM trial_results WHERE {where} GROUP BY {columns} ORDER BY trials DESC, {columns}"
+    return {tuple(row[name] for name in names): row["trials"] for row in database.select(counted, list(chosen.values()))}
+
+
+def _worded(chosen: dict[str, Any]) -> str:
+    """The filters as words of a sentence, a size as one."""
+    size = [f"{chosen['rows']}x{chosen['cols']}"] if "rows" in chosen else []
+    return " ".join(size + [value for name, value in chosen.items() if name not in ("rows", "cols")])
 
 
 def _range(least_rows: int, most_rows: int, least_cols: int, most_cols: int) -> str:
