@@ -57,7 +57,8 @@ def _row(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in option.opts)
     value = "" if option.is_flag else f" {_value(option)}"
     stated = isinstance(option.default, str | int | float) and not option.is_flag
-    said = f"{' '.join((option.help or '').split())}{f' [default: {option.default}]' if stated else ''}"
+    said = " ".join((option.help or "").split()) + (f" [default: {option.default}]" if stated else "")
+    said += " [required]" if option.required else ""
     return f"| {names}{value} | {said.strip().replace('|', ' or ')} |\n"
 
 

@@ -131,6 +131,17 @@ def test_a_pin_is_shown_obeyed_by_explain_and_taken_away(shipped: Path) -> None:
     assert rows("inspect", "pins", *db) == []
 
 
+def test_a_pin_without_a_compiled_instance_tells_the_command_that_makes_it(tmp_path: Path) -> None:
+    path = tmp_path / "my kernels.sqlite"
+    Database(path, create=True).close()
+    with Database(RESULTS, mode="read") as database:
+        stored = {row["parameters"] for row in database.select("SELECT parameters FROM stored_instances WHERE version = 'v2'")}
+    bare = next(c for c in load("softmax").configurations(("v2",)) if c.to_json() not in stored)
+    kernel = ("softmax", "4096x512", str(bare), "--dtype", "float16", "--device", "NVIDIA H200")
+    told = said("pin", *kernel, "--why", "so", "--db", str(path)).splitlines()
+    assert told[-1] == f"autotune compile softmax --arch sm_90 --dtype float16 --version v2 --db '{path}'"
+
+
 def test_a_block_is_shown_keeps_a_kernel_from_being_best_and_is_taken_away(shipped: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.sqlite"
     path.write_bytes(shipped.read_bytes())

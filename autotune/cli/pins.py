@@ -2,6 +2,7 @@
 
 import getpass
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,10 @@ def pin_command(
         stored = _stored(database, operation, chosen, name, found)
     say(f"pinned {operation} {sizes} {name} on {found.name} to {chosen}")
     if not stored and not found.is_emulator:
-        say(f"no compiled instance of it for {found.arch} is stored yet, so it is passed over: autotune compile {operation} makes it")
+        made = ["autotune", "compile", operation, "--arch", found.arch, "--dtype", name, "--version", chosen.version]
+        made += [*(["--db", str(db)] if db else []), *(["--kernels", str(kernels)] if kernels else [])]
+        say(f"no compiled instance of it for {found.arch} is stored yet, so it is passed over; this makes it:")
+        click.echo(shlex.join(made))
 
 
 @click.command("unpin")
