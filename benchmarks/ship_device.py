@@ -35,7 +35,7 @@ from autotune.device import Device
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.selector import Trained, train_all
-from autotune.selector.dense import reachable
+from autotune.selector.dense import reachable, sorely_missed
 from autotune.selector.matrix import default_choices
 from autotune.trial import Failure, TimingProtocol
 from benchmarks.portfolio import prefer
@@ -45,6 +45,7 @@ PTX_ARCH = "compute_75"  # the oldest that CUDA 13 compiles for; every later dri
 BEHINDS = (20.0, 3.0, 2.0, 1.5, 1.3, 1.2, 1.1, 1.05)
 FIRST_CHOICES = 1  # of a selector at each size, that are shipped compiled: a quarter of all that it may ever choose
 PER_UNIT = 16  # more neighbours compress better, and take longer to load with the first of them
+WORSE = 0.05  # expected log regret for which one more kernel travels
 LONG_COLS = tuple(cols + odd for cols in (1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 24) for odd in (0, 1))
 MOST_ELEMENTS = 1 << 34
 MERGED = "merged.db"  # not *.sqlite, which is what is merged
@@ -92,6 +93,9 @@ def ship(
         needed |= {(c, dtype) for dtype in operation.dtypes for c in longer_than_recorded(operation, device, dtype)}
         loss = prefer(database, operation, device, timing, needed, first, tie)
         say(loss)
+        for t in trained:
+            mine = {c for c, dtype in needed if dtype == t.dtype}
+            needed |= {(c, t.dtype) for c in sorely_missed(t.model, operation, device, t.dtype, mine, WORSE)}
         compile_needed(operation, database, device, needed)
         check(database)
         database.pack_binaries()

@@ -42,8 +42,8 @@ class Thinner(Connection):
         """Keep of each problem only the final rounds of the latest run that has any: those of two runs were not taken side by side."""
         with self.write() as connection:
             connection.execute(
-                "DELETE FROM rounds WHERE kind = 'final' AND trial IN (SELECT t.id FROM trials t WHERE t.run < (SELECT max(n.run) FROM trials n "
-                "JOIN rounds r ON r.trial = n.id AND r.kind = 'final' WHERE n.problem = t.problem))"
+                "DELETE FROM rounds WHERE kind = 'final' AND trial IN (SELECT t.id FROM trials t WHERE t.run < "
+                "(SELECT max(n.run) FROM trials n JOIN rounds r ON r.trial = n.id AND r.kind = 'final' WHERE n.problem = t.problem))"
             )
 
     def forget_problems(self, problems: Iterable[int]) -> None:

@@ -58,6 +58,26 @@ def reachable(model: Model, operation: Operation, device: Device, dtype: str, fi
     return list(found)
 
 
+def sorely_missed(
+    model: Model, operation: Operation, device: Device, dtype: str, compiled: Collection[Configuration], worse: float
+) -> list[Configuration]:
+    """First choices without which some size would get a kernel expected to be exp(`worse`) times as slow, or none of the selector's."""
+    have, found = set(compiled), []
+    for problem in _sizes(operation.name, dtype, (*MORE_ROWS, 1 << 21, 1 << 22)):
+        first: tuple[float, Configuration] | None = None
+        for cost, family in model.ranking(problem, device):
+            configuration = _member(operation, device, problem, family, model.versions)
+            if configuration is None:
+                continue
+            first = first or (cost, configuration)
+            if configuration in have or cost > first[0] + worse:
+                break
+        if first is not None and first[1] not in have and not (configuration in have and cost <= first[0] + worse):
+            have.add(first[1])
+            found.append(first[1])
+    return found
+
+
 def uncompiled(
     database: "Database", operation: Operation, device: Device, dtype: str, configurations: Iterable[Configuration]
 ) -> list[Configuration]:
@@ -92,7 +112,9 @@ def _member(operation: Operation, device: Device, problem: Problem, family: Fami
 def _sizes(operation: str, dtype: str, some_rows: Iterable[int]) -> Iterator[Problem]:
     """Sizes close enough to each other that no instance is passed over: aligned rows and rows that no vector divides."""
     columns = {max(1, round(2 ** (step / STEPS_PER_DOUBLING))) for step in range(19 * STEPS_PER_DOUBLING + 1)}
-    for cols, rows in product(sorted({cols for c in columns for cols in (c | 1, -(-c // 8) * 8)}), tuple(some_rows)):
+    for cols, rows in product(
+        sorted({cols for c in columns for cols in (c | 1, -(-c // 2) * 2, -(-c // 4) * 4, -(-c // 8) * 8)}), tuple(some_rows)
+    ):
         problem = Problem(operation, rows, cols, dtype)
         if rows * problem.bytes_per_row <= MOST_BYTES:
             yield problem
