@@ -20,7 +20,8 @@ from autotune.dispatch.knowledge import Knowledge, Tuned
 from autotune.dispatch.selection import _Map
 from autotune.problem import Problem
 from autotune.report.charts import OUTCOMES, PALETTE
-from autotune.report.data import collect, embeddable
+from autotune.report.data import _stretches, collect, embeddable
+from autotune.report.effects import Tally
 from autotune.report.picture import packed
 from autotune.report.plane import cells
 from autotune.trial import Outcome
@@ -96,6 +97,18 @@ def test_of_very_many_sizes_some_are_drawn_and_all_are_counted(database: Path, m
     assert [problem["size"] for problem in one["problems"]] == ["1x1024", "1024x65536", "8192x4095"]
     assert len(one["sizes"]) == 3
     assert (one["sizes_in_all"], one["trials_in_all"]) == (5, 18 * 5)
+
+
+def test_lines_join_neighbouring_doublings_of_columns_alone(series: list[dict[str, Any]]) -> None:
+    one = next(one for one in series if (one["device"], one["dtype"]) == ("Test GPU", "float32"))
+    stretch = {share["size"]: share["stretch"] for share in one["shares"] if share["version"] == "v3" and share["leading"]}
+    assert stretch == {"64x1024": 10, "4096x4096": 12, "1024x65536": 16}
+    leading = {doubling: Tally(doubling, 1, 1 << doubling, ()) for doubling in (3, 4, 5, 6, 8)}
+    for doubling, tally in leading.items():
+        tally.versions = {version: {} for version in ("v1", "v2") if (doubling, version) != (5, "v2")}
+    found = _stretches(leading)
+    assert [found.get((doubling, "v1")) for doubling in leading] == [3, 3, 3, 3, 8]
+    assert [found.get((doubling, "v2")) for doubling in leading] == [3, 3, None, 6, 8]
 
 
 @given(

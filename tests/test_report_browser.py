@@ -113,8 +113,11 @@ def test_the_shipped_database_draws_too(browser: webdriver.Chrome, tmp_path: Pat
     (tmp_path / "shipped.html").write_text(page(series, RESULTS.name, ""), encoding="utf-8")
     opened(browser, tmp_path / "shipped.html")
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
-    assert marks(browser, "#plane") == len(series[0]["problems"]) + 1
-    assert marks(browser, "#shares") > len(series[0]["problems"])
+    assert offered(browser, "dtype") == ["bfloat16", "float16", "float32"]
+    (first,) = [one for one in series if one["dtype"] == "float32"]
+    assert len(first["problems"]) == first["sizes_in_all"]
+    assert marks(browser, "#plane") == len(first["problems"]) + 1
+    assert marks(browser, "#shares") > len(first["problems"])
 
 
 def test_a_page_that_shows_only_some_sizes_says_so(

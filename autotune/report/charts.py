@@ -128,7 +128,7 @@ def _plane(colours: Spec) -> Spec:
 
 
 def _shares(colours: Spec) -> Spec:
-    """How near each version comes to a copy: a line through the sizes that are `leading`, small discs for others."""
+    """How near each version comes to a copy: a line through the sizes that are `leading`, broken where a doubling is missing."""
     axes = {
         "x": {"field": "x", "type": "quantitative", "title": "columns", "scale": {"zero": False}, "axis": _powers()},
         "y": {"field": "share", "type": "quantitative", "title": "share of copy", "axis": {"format": "%"}, "scale": {"domainMin": 0}},
@@ -152,7 +152,12 @@ def _shares(colours: Spec) -> Spec:
         "params": [CROWDED | {"value": False}],
         "layer": [
             copy,
-            {"data": {"name": "shares"}, "transform": leading, "mark": {"type": "line", "strokeWidth": 2, "aria": False}, "encoding": axes},
+            {
+                "data": {"name": "shares"},
+                "transform": leading,
+                "mark": {"type": "line", "strokeWidth": 2, "aria": False},
+                "encoding": axes | {"detail": {"field": "stretch", "type": "nominal"}},
+            },
             {
                 "data": {"name": "shares"},
                 "transform": LOGS,

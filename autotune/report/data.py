@@ -21,7 +21,7 @@ Row = dict[str, Any]
 SERIES = ("device", "operation", "dtype", "protocol", "protocol_rule")
 LAYOUT = ("input_stride", "output_stride", "input_alignment", "output_alignment", "in_place")
 MOST_REASONS = 20
-MOST_SIZES = 400  # of a series: more discs than that cover each other
+MOST_SIZES = 500  # of a series: more discs than that cover each other
 MOST_TRIALS = 5000  # of a size, the first ones: several times what the largest space has
 
 _NEWEST = "(SELECT max(id) FROM templates GROUP BY operation, version)"
@@ -137,10 +137,14 @@ def _series(problems: list[Row], tallies: list[Tally]) -> Row:
 
 
 def _shares(problems: list[Row], tallies: list[Tally]) -> list[Row]:
-    """The best of each version at each size. `leading` marks one size for each doubling of columns: the largest with aligned rows."""
+    """The best of each version at each size. `leading` marks one size for each doubling of columns: the largest with aligned rows.
+
+    Of those, a version's with the same `stretch` follow each other without a missing doubling; elsewhere it is None.
+    """
     leading: dict[int, Tally] = {}
     for tally in sorted(tallies, key=lambda t: (t.cols % 8 == 0, t.rows * t.cols)):
         leading[round(math.log2(max(tally.cols, 1)))] = tally
+    stretches = _stretches(leading)
     return [
         {
             "size": tally.size,
@@ -151,10 +155,21 @@ def _shares(problems: list[Row], tallies: list[Tally]) -> list[Row]:
             "time_us": fastest["time_us"],
             "share": problem["copy_us"] / fastest["time_us"] if problem["copy_us"] else None,
             "leading": any(tally is leader for leader in leading.values()),
+            "stretch": stretches.get((tally.problem, version)),
         }
         for problem, tally in zip(problems, tallies, strict=True)
         for version, fastest in sorted(tally.versions.items(), key=lambda item: (len(item[0]), item[0]))
     ]
+
+
+def _stretches(leading: dict[int, Tally]) -> dict[tuple[int, str], int]:
+    """By problem and version, the doubling of columns at which the unbroken run of doublings begins in which the version was tried."""
+    found: dict[tuple[int, str], int] = {}
+    for doubling, tally in sorted(leading.items()):
+        before = leading.get(doubling - 1)
+        for version in tally.versions:
+            found[tally.problem, version] = found.get((before.problem, version), doubling) if before else doubling
+    return found
 
 
 def _provenance(database: Database, key: tuple[Any, ...]) -> list[Row]:

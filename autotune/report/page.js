@@ -3,6 +3,7 @@ const unpacked = (_, value) =>
   value?.$keys ? value.$rows.map((row) => Object.fromEntries(value.$keys.map((key, at) => [key, row[at]]))) : value;
 const { series, charts, colours, most_labelled: mostLabelled } = JSON.parse(document.getElementById("report").textContent, unpacked);
 const form = document.getElementById("filters");
+const USUAL_DTYPE = "float32";
 const FACETS = ["device", "operation", "dtype", "protocol"];
 const facet = (row, name) => (name === "protocol" ? `${row.protocol}, rule ${row.protocol_rule}` : row[name]);
 let turn = 0;
@@ -33,7 +34,8 @@ function chosenSeries() {
   let left = series;
   for (const name of FACETS) {
     const select = form.elements[name];
-    offer(select, [...new Set(left.map((row) => facet(row, name)))], select.value);
+    const values = [...new Set(left.map((row) => facet(row, name)))];
+    offer(select, values, values.includes(select.value) ? select.value : USUAL_DTYPE);
     left = left.filter((row) => facet(row, name) === select.value);
   }
   return left[0];
