@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from autotune.database import Database, filesystem
-from autotune.errors import UsageError
+from autotune.errors import AutotuneError, UsageError
 from tests.database_samples import COLD, DEVICE, FAST, begin, record, screen, settle
 
 REPOSITORY = Path(__file__).parent.parent
@@ -304,3 +304,11 @@ def test_reading_after_a_killed_writer_sees_what_was_committed_and_clears_its_lo
     with Database(killed, mode="read") as db:
         assert len(db.trial_rows()) == 2
     assert sorted(tmp_path.iterdir()) == sorted([path, killed])
+
+
+def test_a_database_that_is_deleted_while_it_is_open_is_said_to_be_lost(tmp_path: Path) -> None:
+    path = tmp_path / "gone.sqlite"
+    with Database(path, create=True) as database:
+        path.unlink()
+        with pytest.raises(AutotuneError, match=r"gone\.sqlite was deleted or replaced while it was open"), database.write():
+            pass

@@ -32,6 +32,7 @@ class Connection:
     def __init__(self, path: str | Path, mode: Mode = "write", create: bool = False) -> None:
         self.path = Path(path)
         self.mode = mode
+        self._file: tuple[int, int] | None = None  # which file was opened to be written
         if self.path.is_dir():
             raise UsageError(f"database {self.path} is a folder; name a file in it, such as {self.path / 'autotune.sqlite'}")
         if self.path.exists() and not self.path.is_file():
@@ -43,6 +44,7 @@ class Connection:
         try:
             with self._explained():
                 self._connection = self._open_to_write(create) if mode == "write" else self._open_to_read()
+            self._file = _identity(self.path) if mode == "write" else None
         except OSError as error:
             raise UsageError(f"database {self.path} cannot be opened: {error.strerror}; name another with --db") from error
 
@@ -67,6 +69,10 @@ class Connection:
         if connection.in_transaction:
             yield connection
             return
+        if self._file is not None and _identity(self.path) != self._file:
+            raise AutotuneError(
+                f"database {self.path} was deleted or replaced while it was open, and what was written to it is lost; run the command again"
+            )
         with self._explained():
             _retry(connection, "BEGIN IMMEDIATE")
             try:
@@ -170,6 +176,15 @@ class Connection:
             if explained := _explanation(self.path, error):
                 raise explained from error
             raise
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file is at `path`; None for none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _migrated_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
