@@ -104,6 +104,18 @@ def test_importing_again_adds_nothing_and_a_cache_that_has_grown_adds_what_is_ne
         assert import_cache(db, read_cache(grown)) == {"trials": 0, "best": 0}
 
 
+def test_the_best_of_two_caches_of_one_problem_is_the_same_whichever_comes_first(tmp_path: Path) -> None:
+    later = {"timestamp": "2024-01-05 00:00:00.000000+00:00"}
+    lines = [timed(64, 0, 0.5), timed(128, 1, 0.2), timed(256, 0, 0.4) | later, timed(512, 0, 0.2), timed(128, 1, 0.3, 0.3)]
+    left, right = written(tmp_path / "1.json", lines[:2]), written(tmp_path / "2.json", lines[2:])
+    assert imported(tmp_path / "12", left, right) == imported(tmp_path / "21", right, left, right)
+    for path in (tmp_path / "12", tmp_path / "21"):
+        with Database(path, mode="read") as db:
+            (best,) = db.best()
+            assert (best["parameters"]["block_size_x"], best["time_us"]) == (512, pytest.approx(200))
+            assert db.select("SELECT tried FROM best") == [{"tried": 5}]
+
+
 def test_imported_caches_travel_like_everything_else(tmp_path: Path) -> None:
     content = imported(tmp_path / "x.sqlite", written(tmp_path / "cache.json", ENTRIES))
     said("export", str(tmp_path / "e.sqlite"), "--db", str(tmp_path / "x.sqlite"))

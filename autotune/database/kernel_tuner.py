@@ -22,12 +22,12 @@ from autotune.configuration import Configuration
 from autotune.database.connection import Connection
 from autotune.database.decide import replace_best
 from autotune.database.keys import added, configuration_id, device_id, found_or_added, insert, problem_id
-from autotune.database.record import store_rounds
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.problem import Problem
 from autotune.source import Source, identity
-from autotune.trial import Outcome, Round
+from autotune.statistics import median
+from autotune.trial import Outcome
 
 MOST_BYTES = 1 << 30  # of a cache once unpacked; those that are published have up to a hundred million
 
@@ -42,6 +42,20 @@ ERRORS = {
     "CompilationFailedConfig": Outcome.COMPILE_ERROR,
     "RuntimeFailedConfig": Outcome.LAUNCH_ERROR,
 }
+
+_TRIALS = """
+SELECT t.id, c.parameters, r.samples_us, t.created
+FROM trials t
+JOIN runs u ON u.id = t.run
+JOIN configurations c ON c.id = t.configuration
+LEFT JOIN rounds r ON r.trial = t.id
+WHERE u.device = ? AND u.protocol = ? AND t.problem = ?
+ORDER BY u.uuid, t.number
+"""
+_LASTED = """
+UPDATE runs SET (started, ended) = (SELECT coalesce(min(created), ''), coalesce(max(created), '') FROM trials WHERE run = :run)
+WHERE id = :run
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +114,7 @@ def import_cache(database: Connection, cache: Cache) -> dict[str, int]:
         run = _run(connection, cache)
         (before,) = connection.execute("SELECT count(*) FROM best").fetchone()
         new = sum(_record(connection, run, cache, entry) for entry in cache.entries)
+        connection.execute(_LASTED, {"run": run})
         _settle(connection, run, cache)
         (after,) = connection.execute("SELECT count(*) FROM best").fetchone()
     return {"trials": new, "best": after - before}
@@ -112,7 +127,6 @@ def _run(connection: sqlite3.Connection, cache: Cache) -> int:
     connection.execute(*insert("templates", template, "OR IGNORE"))
     environment = dict.fromkeys(("python", "os", "driver", "cuda", "compiler", "pycuda"), "") | {"package": "Kernel Tuner"}
     told = json.dumps([cache.device, str(cache.problem), cache.parameters])
-    times = sorted(_timestamp(entry) for entry in cache.entries) or [""]
     values = {
         "device": device_id(connection, device),
         "environment": found_or_added(connection, "environments", environment),
@@ -121,8 +135,8 @@ def _run(connection: sqlite3.Connection, cache: Cache) -> int:
         "seed": 0,
         "state": "done",
         "origin": "imported",
-        "started": times[0],
-        "ended": times[-1],
+        "started": "",
+        "ended": "",
     }
     return found_or_added(connection, "runs", {"uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"kernel_tuner:{told}"))}, values)
 
@@ -147,8 +161,23 @@ def _record(connection: sqlite3.Connection, run: int, cache: Cache, entry: Mappi
     }
     trial = added(connection, "trials", values)
     if samples_us:
-        store_rounds(connection, trial, [Round("screen", samples_us, 1)])
+        _store_round(connection, trial, samples_us, _timestamp(entry))
     return True
+
+
+def _store_round(connection: sqlite3.Connection, trial: int, samples_us: tuple[float, ...], taken_at: str) -> None:
+    time_us = median(samples_us)
+    values = {
+        "trial": trial,
+        "number": 1,
+        "kind": "screen",
+        "median_us": time_us,
+        "time_us": time_us,
+        "samples_us": json.dumps(samples_us),
+        "launches_per_sample": 1,
+        "taken_at": taken_at,
+    }
+    added(connection, "rounds", values)
 
 
 def configuration(cache: Cache, entry: Mapping[str, Any]) -> Configuration:
@@ -174,26 +203,27 @@ def _is_time(value: Any) -> TypeGuard[float]:
 
 
 def _settle(connection: sqlite3.Connection, run: int, cache: Cache) -> None:
-    """Make the fastest configuration the best of the problem."""
-    timed = [(place, entry, _outcome(entry)[1]) for place, entry in enumerate(cache.entries)]
-    found = [Candidate(configuration(cache, entry), place, (samples,)) for place, entry, samples in timed if samples]
-    if not found:
-        return
-    choice: Choice = choose(found)
-    operation = cache.problem.operation
-    chosen = configuration_id(connection, operation, choice.configuration)
-    problem = problem_id(connection, cache.problem)
-    (trial,) = connection.execute(
-        "SELECT max(id) FROM trials WHERE run = ? AND problem = ? AND configuration = ?", (run, problem, chosen)
-    ).fetchone()
+    """Make the fastest configuration the best of the problem, by all that is stored of it, whichever file it came from."""
     device, protocol = connection.execute("SELECT device, protocol FROM runs WHERE id = ?", (run,)).fetchone()
+    operation, problem = cache.problem.operation, problem_id(connection, cache.problem)
+    trials = connection.execute(_TRIALS, (device, protocol, problem)).fetchall()
+    evidence: dict[Configuration, int] = {}
+    rounds: dict[Configuration, tuple[tuple[float, ...], ...]] = {}
+    for trial, parameters, samples_us, _ in trials:
+        if samples_us is not None:
+            timed = Configuration.from_json(VERSION, parameters)
+            evidence[timed] = trial
+            rounds[timed] = (*rounds.get(timed, ()), tuple(json.loads(samples_us)))
+    if not rounds:
+        return
+    choice: Choice = choose([Candidate(c, place, rounds[c]) for place, c in enumerate(sorted(rounds, key=_place))])
     values = {
         "device": device,
         "problem": problem,
         "protocol": protocol,
-        "configuration": chosen,
+        "configuration": configuration_id(connection, operation, choice.configuration),
         "template": _template(connection, operation),
-        "trial": trial,
+        "trial": evidence[choice.configuration],
         "time_us": choice.time_us,
         "ci_low_us": choice.low_us,
         "ci_high_us": choice.high_us,
@@ -202,12 +232,18 @@ def _settle(connection: sqlite3.Connection, run: int, cache: Cache) -> None:
         "runner_up_us": choice.runner_up_us,
         "gap": choice.gap,
         "beyond_noise": int(choice.beyond_noise),
-        "tried": len(cache.entries),
+        "tried": len(trials),
         "space_sha": "",
         "state": "provisional",
         "origin": "imported",
+        "updated": max(created for *_, created in trials),
     }
     replace_best(connection, values)
+
+
+def _place(configuration: Configuration) -> tuple[object, ...]:
+    """What ties are decided by: a file's own order would make the best depend on which file came first."""
+    return tuple((name, isinstance(value, str), value) for name, value in configuration.parameters)
 
 
 def _template(connection: sqlite3.Connection, operation: str) -> int:
