@@ -18,6 +18,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 from autotune.element import element
 from autotune.report.charts import CONFIG, POWER, SCHEMA, VEGA_LITE
 from autotune.report.library import vl_convert
+from autotune.report.picture import packed
 
 Row = dict[str, Any]
 
@@ -153,7 +154,7 @@ def plot(rows: Sequence[Row]) -> bytes:
             "subtitle": "Where sizes share columns, their mean.",
         },
     }
-    return bytes(vl_convert().vegalite_to_png(spec, vl_version=VEGA_LITE, scale=1.5))
+    return packed(vl_convert().vegalite_to_png(spec, vl_version=VEGA_LITE, scale=1.5))
 
 
 LARGE, SMALL = "8 MB and more", "less than 8 MB"
