@@ -9,6 +9,7 @@ import pytest
 from autotune.catalogue import load
 from autotune.database import Database
 from autotune.database.rebuild import templates_here
+from autotune.source import templates
 from autotune.trial import Outcome
 from tests.command import refused, rows, said
 from tests.database_samples import COLD, DEVICE, FAST, PROBLEM, SLOW, SOURCE, begin, instance, record, screen, settle
@@ -45,7 +46,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_database_goes_out_and_comes_in_and_the_second_time_adds_nothing(small: Path, tmp_path: Path) -> None:
     shared, mine = tmp_path / "shared.sqlite", tmp_path / "mine.sqlite"
-    assert said("export", str(shared), "--db", str(small)) == f"{shared}: 3 trials, 1 best kernels, 1 compiled kernels\n"
+    assert said("export", str(shared), "--db", str(small)) == f"{shared}: 3 trials, 1 best kernel, 1 compiled kernel\n"
     (first, second) = rows("import", str(shared), str(shared), "--db", str(mine))
     assert (first["trials"], first["best"], first["binaries"]) == (3, 1, 0)
     assert second["added"] == {}
@@ -129,6 +130,24 @@ def test_a_pin_is_shown_obeyed_by_explain_and_taken_away(shipped: Path) -> None:
     assert "no pin on NVIDIA H200" in refused("unpin", "softmax", "4096x1024", *db)
     said("unpin", "softmax", "4096x1024..4096x8192", *db)
     assert rows("inspect", "pins", *db) == []
+
+
+def test_versions_are_in_the_order_of_their_numbers_without_those_of_the_past_that_left_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    declared = dict(templates(load("softmax")))
+    with Database(path, create=True) as db:
+        for version in ("v10", "v2", "v0"):
+            db.add_template("softmax", version, declared[version])
+        db.add_template("softmax", "v99", SOURCE)
+        db.add_template("mine", "v1", SOURCE)
+    shown = rows("inspect", "versions", "--db", str(path))
+    assert [(row["operation"], row["version"]) for row in shown] == [("mine", "v1"), *(("softmax", v) for v in ("v0", "v2", "v10"))]
+    assert all(row["trials"] == 0 for row in shown)
+
+
+def test_versions_of_the_past_that_were_tried_stay(small: Path) -> None:
+    (row,) = rows("inspect", "versions", "--db", str(small))
+    assert (row["template_sha"], row["trials"]) == (SOURCE.sha, 3)
 
 
 def test_a_pin_without_a_compiled_instance_tells_the_command_that_makes_it(tmp_path: Path) -> None:

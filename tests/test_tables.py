@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from autotune.cli import compare, doctor, explain, inspect, prune, share, sweep
-from autotune.cli.output import parameters
+from autotune.cli.output import counted, in_bytes, parameters
 from autotune.cli.table import Column, Row, lines, wrap
 from autotune.database import Database, shipped_databases
 from tests.command import run
@@ -190,3 +190,24 @@ def test_replayed_results_are_marked_in_tables(tmp_path: Path) -> None:
         assert status == 0
         assert all(line.startswith("NVIDIA H200 (replayed)  ") for line in out.splitlines()[2:])
         assert "replayed" not in run(*command, "--db", str(SHIPPED))[1]
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 bytes"),
+        (4, "4 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 KB"),
+        (131072, "131 KB"),
+        (999_600, "1.0 MB"),
+        (33_554_432, "33.6 MB"),
+    ],
+)
+def test_amounts_of_memory_are_said_in_the_unit_that_fits(count: int, said: str) -> None:
+    assert in_bytes(count) == said
+
+
+def test_things_are_counted_in_the_plural_but_one() -> None:
+    assert [counted(n, "best kernel") for n in (0, 1, 2000)] == ["0 best kernels", "1 best kernel", "2,000 best kernels"]
+    assert [counted(n, "study") for n in (1, 2)] == ["1 study", "2 studies"]

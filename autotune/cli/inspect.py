@@ -7,8 +7,9 @@ import click
 
 from autotune.catalogue import load, shipped
 from autotune.cli.options import db_option, dtype_option, reading_database, size_option
-from autotune.cli.output import SIZE, Column, Form, Row, emit, microseconds, on_device, parameters, percent, reading
+from autotune.cli.output import SIZE, Column, Form, Row, emit, in_bytes, microseconds, on_device, parameters, percent, reading
 from autotune.database import Database
+from autotune.database.rebuild import templates_here
 from autotune.element import element
 from autotune.problem import parse_size
 from autotune.trial import Outcome
@@ -61,7 +62,7 @@ TRIALS = (
     Column("evidence", "evidence", right=False, rank=2),
     Column("message", "message", right=False, long=True),
 )
-PROBLEMS = (OPERATION, SIZE, DTYPE, Column("bytes_moved", "MB moved", lambda value: f"{value / 1e6:,.4g}"), Column("trials", "trials"))
+PROBLEMS = (OPERATION, SIZE, DTYPE, Column("bytes_moved", "moved", in_bytes), Column("trials", "trials"))
 DEVICES = (
     Column("device", "device", right=False),
     Column("compute_capability", "compute capability"),
@@ -75,6 +76,7 @@ VERSIONS = (
     VERSION,
     Column("template_sha", "template", lambda value: value[:12], right=False),
     Column("configurations", "configurations"),
+    Column("trials", "trials"),
     Column("best_on", "best on problems"),
 )
 PINNED = Column(("least_rows", "most_rows", "least_cols", "most_cols"), "sizes", lambda *ends: _range(*ends), right=False)
@@ -139,10 +141,13 @@ def best(version: str | None, size: str | None, dtype: str | None, device: str |
 
 def _marked(database: Database, found: list[Row]) -> list[Row]:
     """The rows of `best`, those of templates that have changed since marked as stale."""
-    operations = shipped("kernels")
-    known = [load(name) for name in sorted({row["operation"] for row in found}) if (operations / name).is_dir()]
-    stale = {row["trial"] for operation in known for row in database.stale(operation)}
+    stale = {row["trial"] for name in _known(found) for row in database.stale(load(name))}
     return [row | {"state": "stale"} if row["trial"] in stale and row["state"] != "blocked" else row for row in found]
+
+
+def _known(found: list[Row]) -> list[str]:
+    """The operations of rows that come with the package."""
+    return [name for name in sorted({row["operation"] for row in found}) if (shipped("kernels") / name).is_dir()]
 
 
 @inspect_command.command("trials")
@@ -191,9 +196,13 @@ def devices(db: Path | None, form: Form) -> None:
 @db_option
 @reading
 def versions(db: Path | None, form: Form) -> None:
-    """The versions that were tried, by template, and on how many problems each is best."""
+    """The versions that were tried or can be, by template, and on how many problems each is best."""
     with reading_database(db) as database:
-        emit(database.versions(), VERSIONS, form)
+        found: list[Row] = database.versions()
+    here = {sha for name in _known(found) for sha in templates_here(load(name)).values()}
+    unknown = {row["operation"] for row in found} - set(_known(found))
+    kept = [row for row in found if row["trials"] or row["template_sha"] in here or row["operation"] in unknown]
+    emit(sorted(kept, key=lambda row: (row["operation"], len(row["version"]), row["version"])), VERSIONS, form)
 
 
 @inspect_command.command("misses")

@@ -12,7 +12,22 @@ import click
 from autotune.cli.table import Column, Row, lines, wrap
 from autotune.problem import WIDEST_ACCESS_BYTES
 
-__all__ = ["SIZE", "Column", "Form", "Row", "emit", "microseconds", "on_device", "parameters", "percent", "reading", "say", "sized"]
+__all__ = [
+    "SIZE",
+    "Column",
+    "Form",
+    "Row",
+    "counted",
+    "emit",
+    "in_bytes",
+    "microseconds",
+    "on_device",
+    "parameters",
+    "percent",
+    "reading",
+    "say",
+    "sized",
+]
 
 Form = Literal["table", "json", "csv"]
 
@@ -25,6 +40,21 @@ def percent(value: float) -> str:
 def microseconds(value: float) -> str:
     """A time with four significant digits where it is short."""
     return f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
+
+
+def in_bytes(value: float) -> str:
+    """An amount of memory in the unit that leaves one to three digits before the point: 12000 reads 12.0 KB."""
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if value < 999.5 or unit == "GB":
+            break
+        value /= 1000
+    return f"{value:,.0f} {unit}" if unit == "bytes" or value >= 99.95 else f"{value:.1f} {unit}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things in words: 1 study, 2 studies, 1 best kernel, 2 best kernels."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else many}"
 
 
 def parameters(value: Any) -> str:

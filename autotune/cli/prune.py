@@ -6,7 +6,7 @@ import click
 
 from autotune.catalogue import load, operation_names
 from autotune.cli.options import NumberRange, db_option, kernels_option
-from autotune.cli.output import Column, Form, Row, emit, reading, say
+from autotune.cli.output import Column, Form, Row, counted, emit, reading, say
 from autotune.database import Database, default_path
 from autotune.database.prune import FAILED, OLDER, REPLAYED, STALE, SUPERSEDED, Rule, present_templates
 from autotune.database.rebuild import templates_here
@@ -61,7 +61,8 @@ def prune_command(
     rows: list[Row] = [{"rule": rule.name, "trials": len(trials), "why": rule.why, "deleted": yes} for rule, trials in found]
     emit(rows, COLUMNS, form)
     if form == "table":
-        say(f"{len(every)} trials {'were deleted' if yes else 'would be deleted; --yes does it'}")
+        were = "was" if len(every) == 1 else "were"
+        say(f"{counted(len(every), 'trial')} {f'{were} deleted' if yes else 'would be deleted; --yes does it'}")
 
 
 def _present(kernels: Path | None) -> str:

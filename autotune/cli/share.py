@@ -9,7 +9,7 @@ import click
 
 from autotune.catalogue import load, operation_names
 from autotune.cli.options import db_option, dtype_option, kernels_option, reading_database, size_option
-from autotune.cli.output import Column, Form, Row, emit, reading, say
+from autotune.cli.output import Column, Form, Row, counted, emit, reading, say
 from autotune.database import Database, default_path
 from autotune.database.kernel_tuner import import_cache, is_cache, read_cache
 from autotune.database.rebuild import templates_here
@@ -63,7 +63,8 @@ def export_command(
     with reading_database(db) as database:
         if file:
             rows = database.export(file)["rows"]
-            click.echo(f"{file}: {rows['trials']} trials, {rows['best']} best kernels, {rows['binaries']} compiled kernels")
+            held = counted(rows["trials"], "trial"), counted(rows["best"], "best kernel"), counted(rows["binaries"], "compiled kernel")
+            click.echo(f"{file}: {', '.join(held)}")
         if t4_file or optuna_file:
             trials = database.trial_rows(device=device, **_chosen(size, dtype))
             if not trials:
@@ -163,12 +164,13 @@ def _write_trials(database: Database, trials: list[Row], t4_file: Path | None, o
         from autotune.database.t4 import document
 
         _write_new(t4_file, json.dumps(document(database, trials), indent=1))
-        click.echo(f"{t4_file}: {len(trials)} results")
+        click.echo(f"{t4_file}: {counted(len(trials), 'result')}")
     if optuna_file:
         from autotune.database import optuna_storage
 
         studies = optuna_storage.export(trials, optuna_file)
-        click.echo(f"{optuna_file}: {len(trials)} trials in {studies} studies; optuna-dashboard sqlite:///{optuna_file} shows them")
+        held = f"{counted(len(trials), 'trial')} in {counted(studies, 'study')}"
+        click.echo(f"{optuna_file}: {held}; optuna-dashboard sqlite:///{optuna_file} shows them")
 
 
 def _write_new(path: Path, text: str) -> None:

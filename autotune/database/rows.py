@@ -81,12 +81,14 @@ class Inspector(Connection):
         )
 
     def versions(self, operation: str | None = None) -> list[Row]:
-        """The versions that were tried, one row per template: its hash, how many configurations, and on how many problems it is best."""
+        """The versions that were tried, one row per template: its hash, configurations, trials, and how many problems it is best on."""
         where, parameters = _where({"operation": operation})
         return self.select(
             "SELECT operation, version, sha AS template_sha, "
             "(SELECT count(*) FROM configurations c WHERE c.operation = s.operation AND c.version = s.version) AS configurations, "
-            f"(SELECT count(*) FROM best b WHERE b.template = s.id) AS best_on FROM templates s {where} ORDER BY operation, version, id",
+            "coalesce(t.trials, 0) AS trials, (SELECT count(*) FROM best b WHERE b.template = s.id) AS best_on FROM templates s "
+            "LEFT JOIN (SELECT template, count(*) AS trials FROM trials GROUP BY template) t ON t.template = s.id "
+            f"{where} ORDER BY operation, version, id",
             parameters,
         )
 
