@@ -11,7 +11,7 @@ import termios
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -125,6 +125,7 @@ def test_a_few_rows_that_do_not_fit_are_shown_whole_as_blocks() -> None:
 
 
 @settings(deadline=None)
+@example(["000 \u093a"], 1)  # ends in a mark that takes no room
 @given(st.lists(st.text(), min_size=1, max_size=6), st.integers(min_value=1, max_value=200))
 def test_text_of_others_neither_steers_the_terminal_nor_breaks_a_table(values: list[str], width: int) -> None:
     rows: list[Row] = [{"a": value, "b": number} for number, value in enumerate(values)]

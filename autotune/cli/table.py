@@ -104,6 +104,8 @@ def lines(rows: Sequence[Row], columns: Sequence[Column], width: int | None = No
 
 def wrap(text: str, width: int, *, phrases: bool = False) -> list[str]:
     """`text` in lines of at most `width`, broken at blanks, or with `phrases` at blanks after a comma; longer words stay whole."""
+    if text.isprintable() and cell_len(text) <= width:  # textwrap counts characters, of which some take no room
+        return [text]
     tied = text.replace(" ", FIXED_SPACE).replace(f",{FIXED_SPACE}", ", ") if phrases else text
     found = textwrap.wrap(tied, max(width, 1), break_long_words=False, break_on_hyphens=False)
     return [line.replace(FIXED_SPACE, " ") for line in found] or [""]
