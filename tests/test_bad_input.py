@@ -41,6 +41,56 @@ def damaged(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:20_000])
 
 
+def edited(*statements: str) -> Callable[[Path], None]:
+    """A database in which somebody changed rows, past all constraints and triggers."""
+
+    def make(path: Path) -> None:
+        connection = sqlite3.connect(measured(path), isolation_level=None)
+        for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {trigger}")
+        for statement in statements:
+            connection.execute(statement)
+        connection.close()
+
+    return make
+
+
+def promising(manifest: str) -> Callable[[Path], None]:
+    return edited("CREATE TABLE manifest (manifest TEXT)", f"INSERT INTO manifest VALUES {manifest}")
+
+
+def pinned(author: str = "'me'", why: str = "'so'", created: str = "'2024-01-01'") -> Callable[[Path], None]:
+    row = f"device, 'softmax', 'float32', 1, 9, 1, 9, configuration, {author}, {why}, {created}"
+    return edited(f"INSERT INTO pins SELECT 99, {row} FROM best LIMIT 1")
+
+
+FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a block of no problem": (
+        edited("INSERT INTO blocked SELECT 99, device, configuration, 'float32', template, 777, 'so', '2024-01-01' FROM best LIMIT 1"),
+        "does not fit (a row of blocked names one of problems that is missing)",
+    ),
+    "parameters in a list": (edited("UPDATE configurations SET parameters = '[' || id || ']'"), "parameters are not an object"),
+    "nested parameters": (edited("UPDATE configurations SET parameters = '{\"a\":[' || id || ']}'"), "parameters are not an object"),
+    "a worded capability": (edited("UPDATE devices SET compute_capability = '9.x.1'"), "compute capability is not like 9.0"),
+    "bytes for a text": (edited("UPDATE environments SET os = CAST(x'fffe41' AS TEXT)"), "of environments whose text is not UTF-8"),
+    "a long name": (edited("UPDATE devices SET name = hex(zeroblob(101))"), "of devices whose name is not 1 to 200 bytes long"),
+    "no name": (edited("UPDATE protocols SET name = '', rule = id"), "of protocols whose name is not 1 to 200 bytes long"),
+    "samples in an object": (edited("UPDATE rounds SET samples_us = '{}'"), "samples are not a list of finite positive numbers"),
+    "no samples": (edited("UPDATE rounds SET samples_us = '[]'"), "samples are not a list of finite positive numbers"),
+    "samples in words": (edited("UPDATE rounds SET samples_us = '[\"x\"]'"), "samples are not a list of finite positive numbers"),
+    "endless samples": (edited("UPDATE rounds SET samples_us = '[1, 1e999]'"), "samples are not a list of finite positive numbers"),
+    "a negative time": (edited("UPDATE rounds SET median_us = -5"), "of rounds with a time that is not finite and positive"),
+    "an endless time": (edited("UPDATE best SET time_us = 9e999"), "of best with a time that is not finite and positive"),
+    "negative rows": (edited("UPDATE problems SET rows = -rows"), "of a size or layout that no matrix has"),
+    "endless columns": (edited("UPDATE problems SET cols = 9223372036854775807"), "of a size or layout that no matrix has"),
+    "an unknown dtype": (edited("UPDATE problems SET dtype = dtype || '9'"), "of problems of an unknown dtype"),
+    "a pin of nobody": (pinned(author="' '"), "of pins whose author or reason is blank"),
+    "a pin without reason": (pinned(why="''"), "of pins whose author or reason is blank"),
+    "a pin of no day": (pinned(created="'zzz'"), "of pins whose date is not one or lies in the future"),
+    "a pin of the future": (pinned(created="'9999-01-01'"), "of pins whose date is not one or lies in the future"),
+    **{f"manifest {said}": (promising(f"({said})"), "has a manifest that is not as") for said in ("'[]'", "'{}'", "'nope'", "NULL")},
+    "a manifest without row": (edited("CREATE TABLE manifest (manifest TEXT)"), "has a manifest that is not as autotune writes it"),
+}
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda path: None, "does not exist; import takes databases"),
     "a folder": (Path.mkdir, "is a folder; import takes databases"),
@@ -59,6 +109,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "digits without end": (written(b'{"problem_size": ' + b"9" * 5000 + b"}"), "is malformed JSON"),
     "a value without end": (written(cache().replace(b'"b": 1', b'"b": 1e999')), "neither a finite number nor a text"),
     "gzip cut short": (written(gzip.compress(cache())[:40]), "cannot be read (Compressed file ended"),
+    **FOREIGN,
     "gzip of nothing": (written(b"\x1f\x8bnothing"), "give a whole cache file"),
 }
 

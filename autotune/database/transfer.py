@@ -18,6 +18,7 @@ from autotune.database.connection import Connection, Row
 from autotune.database.merge import TABLES, clashing_pins, forget, merge, portable
 from autotune.database.packing import unpack
 from autotune.database.schema import SCHEMA
+from autotune.database.vetting import vet
 from autotune.errors import UsageError
 from autotune.source import identity
 
@@ -140,9 +141,18 @@ class Transfer(Connection):
         if any(not tables.get(table.name, "").startswith("CREATE TABLE") for table in TABLES):
             raise UsageError(f"database {source} lacks tables that autotune makes; nothing was imported")
         if "manifest" in tables:
-            manifest = json.loads(self.select("SELECT manifest FROM manifest")[0]["manifest"])
-            if manifest["schema"] == SCHEMA and manifest["content"] != self.content_hash():
+            schema, content = self._promised(source)
+            if schema == SCHEMA and content != self.content_hash():
                 raise UsageError(f"database {source} is not what its manifest says: it was changed after its export; nothing was imported")
+
+    def _promised(self, source: Path) -> tuple[object, object]:
+        """The schema and the hash of content in the manifest."""
+        try:
+            (row,) = self.select("SELECT manifest FROM manifest")
+            manifest = json.loads(row["manifest"])
+            return manifest["schema"], manifest["content"]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise UsageError(f"database {source} has a manifest that is not as autotune writes it; nothing was imported") from error
 
     def _check_hashes(self, source: Path) -> None:
         """Raise UsageError unless every hash in the file is that of what it names."""
@@ -173,6 +183,7 @@ def _snapshot(source: Path) -> Iterator[Path]:
                 foreign._copy_to(path)
                 foreign._check_manifest(source)
             with Transfer(path) as copy:
+                vet(copy._connection, source)
                 copy._check_hashes(source)
         except sqlite3.Error as error:  # a step that meets tables it does not know
             raise UsageError(f"database {source} does not fit ({error}); nothing was imported") from error
