@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from autotune.cli.options import DEFAULT_DTYPE, db_option, dtype_option, reading_database
+from autotune.cli.options import DEFAULT_DTYPE, NumberRange, db_option, dtype_option, reading_database
 from autotune.element import element
 from autotune.errors import AutotuneError, UsageError
 
@@ -21,7 +21,7 @@ MOST_HASHED = 100_000  # trials; the hash of what more say takes longer than all
 )
 @click.option(
     "--scale",
-    type=click.FloatRange(0.5, 4),
+    type=NumberRange(0.5, 4),
     default=2.0,
     show_default=True,
     help="Of the picture: 1 is about 880 pixels wide, 2 twice that.",
