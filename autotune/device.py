@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+# More than these a kernel may use where the device has it, but must be opted in to (CUDA C++ Programming Guide, "Shared Memory" and
+# "Thread Block Clusters").
+SHARED_BYTES_WITHOUT_ASKING = 48 << 10  # dynamic and static ones of a block together
+PORTABLE_CLUSTER = 8  # blocks of a cluster
+
 
 @dataclass(frozen=True, slots=True)
 class Device:

@@ -7,14 +7,11 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from autotune.definition import Bounds, Launch
+from autotune.device import PORTABLE_CLUSTER, SHARED_BYTES_WITHOUT_ASKING
 from autotune.errors import UsageError
 from autotune.trial import Failure, Instance, Outcome
 
 ARGUMENTS = struct.Struct("PPqqqqP")  # the one interface of all kernels, see `autotune.operation.Operation`
-SHARED_BYTES_WITHOUT_ASKING = (
-    48 << 10
-)  # more dynamic shared memory than this must be opted in to (CUDA C++ Programming Guide, "Shared Memory")
-PORTABLE_CLUSTER = 8  # more blocks per cluster must be opted in to (CUDA C++ Programming Guide, "Thread Block Clusters")
 NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14  # of CUfunction_attribute; PyCUDA passes the number on and has no name for it
 
 INSTALL = 'install it with: pip install "pycuda-autotune[cuda]"'

@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.configuration import Configuration
 from autotune.definition import Bounds, Launch, Version
+from autotune.device import PORTABLE_CLUSTER, SHARED_BYTES_WITHOUT_ASKING
 from autotune.dispatch import store
 from autotune.dispatch.cuda_driver import Cuda
 from autotune.dispatch.cuda_launch import as_argument, frame, launch_call
@@ -20,8 +21,6 @@ from autotune.problem import Problem
 _INVALID_CONTEXT = 201
 _CAPTURE_IMPLICIT = 906
 _COOPERATIVE_LAUNCH_TOO_LARGE = 720
-_PORTABLE_CLUSTER = 8  # more blocks per cluster than every GPU with clusters has; CUDA C++ Programming Guide, "Thread Block Clusters"
-_DEFAULT_SHARED_BYTES = 48 << 10
 
 
 class CudaLauncher:
@@ -82,8 +81,8 @@ class CudaFunction:
         self._kernel = kernel
         self._bounds = bounds
         self._handle = as_argument(int(kernel))
-        self._shared_bytes = _DEFAULT_SHARED_BYTES - int(self._attribute("SHARED_SIZE_BYTES"))  # the dynamic ones that need no asking
-        if bounds.cluster > _PORTABLE_CLUSTER:
+        self._shared_bytes = SHARED_BYTES_WITHOUT_ASKING - int(self._attribute("SHARED_SIZE_BYTES"))  # the dynamic ones that need no asking
+        if bounds.cluster > PORTABLE_CLUSTER:
             self._allow("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
 
     def bind(self, problem: Problem, launch: Launch) -> LaunchCall:

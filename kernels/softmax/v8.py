@@ -3,7 +3,7 @@
 from autotune import packs
 from autotune.configuration import Configuration
 from autotune.definition import Bounds, Launch, Verdict, all_of
-from autotune.device import Device
+from autotune.device import PORTABLE_CLUSTER, Device
 from autotune.problem import Problem
 
 TEMPLATE = "v8.cu"
@@ -24,8 +24,7 @@ MOST_REGISTERS = 96  # that hold the row
 MOST_REGISTERS_OF_SMALL_BLOCKS = 128  # of 128 threads, of which three fit on an SM
 SMALL_BLOCK = 128
 MOST_WASTE = 1.25
-MOST_PORTABLE = 8  # blocks of a cluster; more only on the GPUs below (CUDA C++ Programming Guide, "Thread Block Clusters")
-WITH_CLUSTERS_OF_16 = (9, 10)  # major compute capabilities
+WITH_CLUSTERS_OF_16 = (9, 10)  # major compute capabilities; elsewhere a cluster has no more than PORTABLE_CLUSTER blocks
 LEAST_BYTES = 6 << 10  # of a row in each block: slices of 8 KiB win, those of 4 KiB are slower by a quarter
 LEAST_BYTES_OF_FEW = 4 << 10  # where all blocks run at once, and only the way through one of them counts
 MOST_BYTES = 32 << 10  # of a row in each block where a wider cluster may take it
@@ -64,8 +63,8 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         return whole
     return all_of(
         (
-            cluster <= MOST_PORTABLE or device.compute_capability[0] in WITH_CLUSTERS_OF_16,
-            f"a cluster of {cluster} blocks is more than the {MOST_PORTABLE} that {device.name} is known to have",
+            cluster <= PORTABLE_CLUSTER or device.compute_capability[0] in WITH_CLUSTERS_OF_16,
+            f"a cluster of {cluster} blocks is more than the {PORTABLE_CLUSTER} that {device.name} is known to have",
         ),
         (hold == "exponentials" or problem.element_bytes == 2, "inputs of 4 bytes take as many registers as exponentials"),
         (
@@ -73,7 +72,7 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             f"a row of {problem.bytes_per_row} bytes is less than {least_bytes} for each block of a cluster of {cluster}",
         ),
         (
-            problem.bytes_per_row <= cluster * MOST_BYTES or cluster >= MOST_PORTABLE,
+            problem.bytes_per_row <= cluster * MOST_BYTES or cluster >= PORTABLE_CLUSTER,
             f"a row of {problem.bytes_per_row} bytes is more than {MOST_BYTES} for each of {cluster} blocks, and wider clusters have less",
         ),
         (items >= 8 or block < 512, f"block {block} with {items} items is slower than a smaller one"),
