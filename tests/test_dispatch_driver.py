@@ -14,6 +14,7 @@ DOUBLE = Path(__file__).parent / "driver_double" / "libcuda.c"
 CASES = (
     "a_launch_is_packed_as_the_kernel_reads_it",
     "shared_memory_beyond_48_kib_is_asked_for",
+    "a_cluster_of_16_blocks_is_asked_for",
     "threads_never_share_a_launch_s_arguments",
     "a_thread_without_a_context_gets_that_of_the_array",
     "a_damaged_binary_is_passed_over_with_one_warning",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.configuration import Configuration
 from autotune.dispatch import Dispatcher
 from autotune.errors import AutotuneError, KernelError, UsageError
 from tests.dispatch_cases import SOFTMAX, V3, Array, damage_binaries, normal, softmax64, write_database
@@ -77,6 +78,13 @@ def shared_memory_beyond_48_kib_is_asked_for(db: str) -> None:
     check(Dispatcher("softmax", db=db), normal(4, 20000))
     assert LAST.symbol.startswith(b"softmax_v4")
     assert LAST.shared_bytes == 80000
+
+
+def a_cluster_of_16_blocks_is_asked_for(db: str) -> None:
+    v8 = Configuration.of("v8", cluster=16, block=128, items=16, hold="exponentials", edges="exact")
+    check(Dispatcher("softmax", db=write_database(Path(db).with_name("v8.sqlite"), [(4, 131072, v8)])), normal(4, 131072))
+    assert LAST.symbol.startswith(b"softmax_v8_float32_cluster16")
+    assert LAST.blocks == 64
 
 
 def threads_never_share_a_launch_s_arguments(db: str) -> None:

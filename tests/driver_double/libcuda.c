@@ -18,7 +18,7 @@ enum {
 enum { DEVICES_MOST = 4, CAPTURING_STREAM = 77 };
 
 typedef struct { unsigned grid[3], block[3], shared_bytes; uint64_t stream; const void* attributes; unsigned attribute_count; } Configuration;
-typedef struct { char symbol[201]; int most_shared_bytes; } Kernel;
+typedef struct { char symbol[201]; int most_shared_bytes, wide_clusters; } Kernel;
 
 // What tests read through ctypes.
 struct {
@@ -98,6 +98,7 @@ int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
     if (refused && strstr(name, refused)) return NOT_FOUND;
     strncpy(((Kernel*)library)->symbol, name, 199);
     ((Kernel*)library)->most_shared_bytes = 48 << 10;
+    ((Kernel*)library)->wide_clusters = 0;
     *kernel = library;
     return SUCCESS;
 }
@@ -105,6 +106,7 @@ int cuKernelGetFunction(void** function, void* kernel) { *function = kernel; ret
 int cuKernelGetAttribute(int* value, int attribute, void* kernel, int device) { *value = attribute == 1 ? 64 : 0; return SUCCESS; }
 int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
     if (attribute == 8) ((Kernel*)kernel)->most_shared_bytes = value;
+    if (attribute == 14) ((Kernel*)kernel)->wide_clusters = value;
     return SUCCESS;
 }
 
@@ -120,6 +122,7 @@ int cuLaunchKernelEx(const Configuration* configuration, Kernel* kernel, void** 
     if (configuration->grid[1] != 1 || configuration->grid[2] != 1 || configuration->block[1] != 1 || configuration->block[2] != 1)
         return INVALID_VALUE;
     if ((int)configuration->shared_bytes > kernel->most_shared_bytes) return INVALID_VALUE;
+    if (strstr(kernel->symbol, "cluster16") && !kernel->wide_clusters) return INVALID_VALUE;
     float* output = *(float**)arguments[0];
     const float* input = *(const float**)arguments[1];
     int64_t rows = *(int64_t*)arguments[2], cols = *(int64_t*)arguments[3];
