@@ -11,6 +11,12 @@ from autotune.trial import Outcome, Round
 # Two kernels closer than this are equally fast: repeated runs on one H200 agree within 1 %, paired rounds within half of that.
 TIE = 0.003
 
+# The rule in words, wherever a best kernel is shown.
+WHICH_IS_BEST = (
+    f"Best is what was fastest in the final race; of kernels within {100 * TIE:.1f} % of it, which tie, the one declared first. A file that is "
+    "shipped may count 1 % as a tie, and take the kernel that other sizes need too."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

@@ -5,10 +5,12 @@ from collections import Counter
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import geometric_mean, median
+from textwrap import fill
 from typing import Any
 
 import click
 
+from autotune.choice import WHICH_IS_BEST
 from autotune.cli.output import parameters, percent
 from autotune.database import Database, shipped_databases
 from autotune.database.connection import Row
@@ -34,14 +36,17 @@ best configuration of each problem, selectors for all other sizes, and the compi
 `autotune sweep` replays them.
 
 This page is written by `python benchmarks/results_readme.py`. Times are device times per launch by the cold protocol, in microseconds;
-"of copy" is the time of a device-to-device copy of the same bytes by the same protocol over the kernel's time.
+"of copy" is the time of a device-to-device copy of the same bytes by the same protocol over the kernel's time, "+-" half the 95 %
+confidence interval of the median over it.
+
+{rule}
 """
 
 
 def page(databases: list[Path]) -> str:
     """The whole of results/README.md."""
     folder = databases[0].parent
-    return HEAD + "".join(_database(path) for path in databases) + _tuning_cost(folder) + _agreement(folder)
+    return HEAD.format(rule=fill(WHICH_IS_BEST, 138)) + "".join(_database(path) for path in databases) + _tuning_cost(folder) + _agreement(folder)
 
 
 def _database(path: Path) -> str:
@@ -59,9 +64,13 @@ def _device(database: Database, path: Path, device: str) -> str:
         (device,),
     )
     how = "\n".join(_environment(row) for row in runs)
-    trials = sum(row["trials"] for row in best)
+    tried = sum(row["trials"] for row in best)
+    (kept,) = database.select(
+        "SELECT count(*) AS trials FROM trials t JOIN runs u ON u.id = t.run JOIN devices d ON d.id = u.device WHERE d.name = ?", (device,)
+    )
     return (
-        f"\n## {device}: `{path.name}`\n\n{len(best)} problems, {trials} configurations tried.\n{how}\n\n"
+        f"\n## {device}: `{path.name}`\n\n{len(best):,} problems. {tried:,} configurations were tried on them, and the file holds {kept['trials']:,} "
+        f"of those trials.\n{how}\n\n"
         "Made, and made again whole, by `python benchmarks/record_device.py --work FOLDER --out FILE`, which goes on from `--work`.\n"
         + _note(database)
         + _article(database, best, device)

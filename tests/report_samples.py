@@ -11,7 +11,7 @@ from autotune.device import EMULATOR, Device
 from autotune.problem import Problem
 from autotune.source import Source, identity
 from autotune.trial import Check, Environment, Outcome, Round, TimingProtocol
-from tests.database_samples import COLD, DEVICE, OTHER_DEVICE
+from tests.database_samples import COLD, DEVICE, OTHER_DEVICE, WARM
 
 CPU = TimingProtocol("cpu", 1, "time of one CPU")
 SIZES = ((1, 1024), (64, 1024), (4096, 4096), (8192, 4095), (1024, 65536))
@@ -28,13 +28,15 @@ def configurations() -> Iterator[Configuration]:
         yield Configuration.of(version, block=block, vector=vector)
 
 
-def measured(path: Path, slowdown: float = 1.0, driver: str = "580.1") -> Path:
-    """A database whose times on the first device are `slowdown` times what they would be."""
+def measured(path: Path, slowdown: float = 1.0, driver: str = "580.1", warm: float = 0.0) -> Path:
+    """A database whose times on the first device are `slowdown` times what they would be, and by the warm protocol `warm` times."""
     environment = Environment("0.1.0", "3.12", "Linux", driver=driver, cuda="13.0", compiler="nvcc 13.0", pycuda="2026.1")
     with Database(path, create=True) as db:
         for version in ("v1", "v2", "v3"):
             db.add_template("softmax", version, source(version))
         _run(db, environment, DEVICE, COLD, "float32", SIZES, slowdown)
+        if warm:
+            _run(db, environment, DEVICE, WARM, "float32", SIZES, warm)
         _run(db, environment, DEVICE, COLD, "bfloat16", SIZES[:3], slowdown)
         _run(db, environment, OTHER_DEVICE, COLD, "float32", SIZES[1:], 3.0)
         _run(db, environment, EMULATOR, CPU, "float32", SIZES[:2], 100.0)

@@ -7,7 +7,9 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,11 +24,13 @@ from autotune.problem import Problem
 from autotune.report.charts import OUTCOMES, PALETTE
 from autotune.report.data import _stretches, collect, embeddable
 from autotune.report.effects import Tally
+from autotune.report.library import vl_convert
 from autotune.report.picture import packed
 from autotune.report.plane import cells
-from autotune.trial import Outcome
+from autotune.trial import Outcome, Round
 from tests.command import refused, run, said
-from tests.report_samples import MARKUP, SIZES, configurations, measured
+from tests.database_samples import COLD, DEVICE, ENVIRONMENT
+from tests.report_samples import MARKUP, SIZES, configurations, measured, source
 
 RESULTS = Path(__file__).parent.parent / "results" / "nvidia-h200.sqlite"
 
@@ -67,6 +71,68 @@ def test_the_report_says_what_inspect_says(series: list[dict[str, Any]], databas
     }
     assert sum(f["count"] for f in one["failures"]) == len(SIZES) * 2 + 3 * 3 - 1  # v1 at block 1024, and vector 4 at 4095 columns
     assert series[3]["shares"][0]["share"] is None
+
+
+def test_each_of_two_protocols_has_what_was_settled_by_it(tmp_path: Path) -> None:
+    with Database(measured(tmp_path / "x.sqlite", warm=0.5), mode="read") as db:
+        cold, warm = collect(db, "Test GPU", "float32")
+    assert (cold["protocol"], warm["protocol"]) == ("cold", "warm")
+    assert {problem["state"] for problem in (*cold["problems"], *warm["problems"])} == {"confirmed"}
+    for slow, fast in zip(cold["problems"], warm["problems"], strict=True):
+        assert fast["time_us"] == pytest.approx(slow["time_us"] / 2)
+
+
+def test_replayed_times_are_series_of_their_own_and_marked_in_page_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.sqlite"
+    said("sweep", "softmax", "--device", "recorded", "--size", "4096x4096", "--version", "v1", "--db", str(path), "--json")
+    with Database(path, mode="read") as db:
+        (replayed,) = collect(db)
+    assert (replayed["device"], replayed["replayed"]) == ("NVIDIA H200 (replayed)", True)
+    drawn: list[Any] = []
+
+    def draw(spec: Any, **how: Any) -> bytes:
+        drawn.append(spec)
+        return bytes(vl_convert().vegalite_to_png(spec, **how))
+
+    monkeypatch.setattr("autotune.report.picture.vl_convert", lambda: SimpleNamespace(vegalite_to_png=draw))
+    said("report", "--html", str(tmp_path / "x.html"), "--png", str(tmp_path / "x.png"), "--db", str(path))
+    assert drawn[0]["title"]["text"] == "softmax float32 on NVIDIA H200 (replayed)"
+    assert "about NVIDIA H200 (replayed)." in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_measured_and_replayed_times_of_one_size_are_not_mixed(tmp_path: Path) -> None:
+    with Database(measured(tmp_path / "x.sqlite"), mode="read") as db:
+        (before,) = collect(db, "Test GPU", "float32")
+    with Database(tmp_path / "x.sqlite") as db:
+        number = db.begin_run(DEVICE, ENVIRONMENT, COLD)
+        fast = Configuration.of("v3", block=64, vector=1)
+        db.record(
+            number, Problem("softmax", 1, 1024), fast, source("v3").sha, Outcome.OK, rounds=[Round("final", (0.5,), 1)], replayed=True
+        )
+        after, replayed = collect(db, "Test GPU", "float32")
+    assert after == before
+    assert [(problem["time_us"], problem["state"]) for problem in replayed["problems"]] == [(0.5, "not settled")]
+
+
+def test_a_series_is_read_in_few_questions_however_many_sizes_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    select = Database.select
+
+    def counted(self: Database, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
+        asked.append(sql)
+        return select(self, sql, parameters)
+
+    monkeypatch.setattr(Database, "select", counted)
+    with Database(RESULTS, mode="read") as db:
+        series = collect(db)
+    assert sum(len(one["problems"]) for one in series) > 1000
+    assert len(asked) <= 2 + 3 * len(series)
+
+
+def test_trials_in_batches_add_up_to_the_same(database: Path, series: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.report.data.MOST_IN_MEMORY", 20)
+    with Database(database, mode="read") as db:
+        assert collect(db) == series
 
 
 def test_effects_and_convergence_are_relative_to_the_best_of_the_size(series: list[dict[str, Any]]) -> None:
@@ -167,9 +233,9 @@ def test_filters_of_the_command_leave_only_what_was_asked_for(database: Path, tm
     assert "Test GPU" not in page.read_text(encoding="utf-8")
 
 
-def test_the_picture_is_a_png_wide_enough_for_print(tmp_path: Path) -> None:
+def test_the_picture_is_a_png_wide_enough_for_print(database: Path, tmp_path: Path) -> None:
     target = tmp_path / "report.png"
-    said("report", "--png", str(target), "--db", str(RESULTS))
+    said("report", "--png", str(target), "--db", str(database))
     data = target.read_bytes()
     assert data.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", data[16:24])

@@ -120,7 +120,7 @@ def test_a_few_rows_that_do_not_fit_are_shown_whole_as_blocks() -> None:
     columns, rows = TABLES["best of one size"]
     shown = [line.text for line in lines(rows, columns, 60)]
     assert shown.count("") == len(rows) - 1
-    for heading in ("size", "configuration", "time us", "GB/s", "spread", "of copy", "trials", "runner-up", "gap", "beyond noise"):
+    for heading in ("size", "configuration", "time us", "GB/s", "spread", "of copy", "tried", "runner-up", "gap", "beyond noise"):
         assert sum(line.startswith(heading + "  ") for line in shown) == len(rows)
 
 

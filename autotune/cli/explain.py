@@ -1,5 +1,6 @@
 """`autotune explain` and `autotune source`: why a kernel is chosen, and the CUDA source that would run."""
 
+from collections.abc import Container, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,12 @@ from typing import Any
 import click
 
 from autotune import source
+from autotune.choice import WHICH_IS_BEST
 from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of
-from autotune.cli.output import Column, Form, Row, emit, microseconds, percent, reading, say
+from autotune.cli.output import Column, Form, Row, emit, microseconds, on_device, percent, reading, say
+from autotune.database import Database, shipped_databases
 from autotune.dispatch.explain import explain
+from autotune.dispatch.knowledge import Tuned
 from autotune.dispatch.selection import Candidate, Explanation
 from autotune.errors import UsageError
 from autotune.problem import Problem, parse_size
@@ -19,12 +23,13 @@ CANDIDATES = (
     Column("tier", "tier", right=False),
     Column("configuration", "configuration", right=False, long=True, phrases=True, named=False),
     Column("tuned_at", "tuned at", right=False),
+    Column(("database", "replayed"), "said by", lambda path, replayed: on_device(_named(Path(path)), replayed), right=False, rank=3),
     Column("time_us", "time us there", microseconds, rank=1),
     Column("expected_regret", "expected behind", percent, rank=2),
     Column("verdict", "verdict", right=False, long=True),
 )
 
-NEAREST = CANDIDATES[1:4]
+NEAREST = CANDIDATES[1:5]
 
 
 def _chosen(command: Any) -> Any:
@@ -40,22 +45,29 @@ def _explanation(operation: str, size: str, dtype: str | None, device: str | Non
     return explain(problem, device, db=db, kernels=kernels.resolve() if kernels else None)
 
 
-@click.command("explain")
+EXPLAIN_HELP = f"""Say why OPERATION at MxN gets its kernel: tier, candidates, what was rejected and why, the nearest tuned sizes.
+
+{WHICH_IS_BEST} A kernel that was best at another size is shown as the one of its family that is made for this size, with its time there;
+"expected behind" is how much slower than the best it should be here.
+"""
+
+
+@click.command("explain", help=EXPLAIN_HELP)
 @_chosen
 @reading
 def explain_command(
     operation: str, size: str, dtype: str | None, device: str | None, db: Path | None, kernels: Path | None, form: Form
 ) -> None:
-    """Say why OPERATION at MxN gets its kernel: tier, candidates, what was rejected and why, the nearest tuned sizes."""
     story = _explanation(operation, size, dtype, device, db, kernels)
-    rows = [_row(candidate, story) for candidate in story.candidates]
+    replayed = _replayed((*story.candidates, *story.nearest))
+    rows = [_row(candidate, story, replayed) for candidate in story.candidates]
     if form == "table":
         say(f"{story.problem} on {story.device.name}: {story.chosen.configuration if story.chosen else 'no kernel'}, tier {story.tier}")
         if story.model:
             say(f"selector: {story.model}")
     emit(rows, CANDIDATES, form)
     if form == "table" and story.nearest:
-        emit([_row(candidate, story) for candidate in story.nearest], NEAREST, "table", title="nearest tuned sizes")
+        emit([_row(candidate, story, replayed) for candidate in story.nearest], NEAREST, "table", title="nearest tuned sizes")
 
 
 @click.command("source")
@@ -73,7 +85,23 @@ def source_command(operation: str, size: str, dtype: str | None, device: str | N
     click.echo(source.render(version, [story.chosen.configuration], story.problem.dtype), nl=False)
 
 
-def _row(candidate: Candidate, story: Explanation) -> Row:
+def _named(path: Path) -> str:
+    """A database in a table: its name, and of one that comes with the package that it does."""
+    shipped = any(path.samefile(other) for other in shipped_databases() if path.exists())
+    return f"shipped {path.name}" if shipped else path.name
+
+
+def _replayed(candidates: Iterable[Candidate]) -> set[Tuned]:
+    """The tuned sizes that candidates come from whose times were not taken for their database, but replayed."""
+    tuned = {candidate.tuned for candidate in candidates if candidate.tuned}
+    replays: set[tuple[Path, str, str, int, int]] = set()
+    for path in {entry.path for entry in tuned}:
+        with Database(path, mode="read") as database:
+            replays |= {(path, *size) for size in database.replayed_sizes()}
+    return {entry for entry in tuned if (entry.path, entry.device, entry.dtype, entry.rows, entry.cols) in replays}
+
+
+def _row(candidate: Candidate, story: Explanation, replayed: Container[Tuned]) -> Row:
     tuned = candidate.tuned
     said = "chosen" if candidate == story.chosen else candidate.rejected or "not needed"
     verdict = f"{said} ({candidate.note})" if candidate.note else said
@@ -83,6 +111,8 @@ def _row(candidate: Candidate, story: Explanation) -> Row:
         "version": candidate.configuration.version,
         "parameters": dict(candidate.configuration.parameters),
         "tuned_at": f"{tuned.rows}x{tuned.cols}" if tuned else None,
+        "database": str(candidate.path) if candidate.path else None,
+        "replayed": tuned in replayed,
         "time_us": tuned.time_us if tuned else None,
         "distance": candidate.distance,
         "expected_regret": candidate.expected_regret,

@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from autotune.catalogue import load, shipped
+from autotune.choice import WHICH_IS_BEST
 from autotune.cli.options import db_option, dtype_option, reading_database, size_option
-from autotune.cli.output import SIZE, Column, Form, Row, emit, in_bytes, microseconds, on_device, parameters, percent, reading
+from autotune.cli.output import SIZE, Column, Form, Row, emit, in_bytes, microseconds, on_device, parameters, percent, reading, say
 from autotune.database import Database
 from autotune.database.rebuild import templates_here
 from autotune.element import element
@@ -32,7 +33,7 @@ BEST = (
     SPEED,
     Column("spread", "spread", percent, rank=3),
     Column("fraction_of_copy", "of copy", percent),
-    Column("trials", "trials", rank=4),
+    Column("trials", "tried", rank=4),
     Column("state", "state", right=False, rank=2),
 )
 RUNNER_UP = (
@@ -126,17 +127,28 @@ def _filters(size: str | None, dtype: str | None, device: str | None) -> dict[st
     return {"rows": rows, "cols": cols, "dtype": element(dtype).name if dtype else None, "device": device}
 
 
-@inspect_command.command("best")
+BEST_HELP = f"""The best configuration of each problem; with --size also the runner-up, the gap, and whether it is beyond noise.
+
+{WHICH_IS_BEST}
+
+"spread" is how far the middle half of the samples reaches, over their median; "of copy" the time of a device copy of the same bytes
+over the kernel's; "tried" how many configurations were. "gap" is how much longer the runner-up takes: below 0 where it tied and was a
+little faster. It is beyond noise when it is no tie and the 95 % confidence intervals of the two medians do not meet.
+"""
+
+
+@inspect_command.command("best", help=BEST_HELP)
 @click.option("--version", metavar="vK", help="The best of this version rather than of all.")
 @_filtered
 def best(version: str | None, size: str | None, dtype: str | None, device: str | None, db: Path | None, form: Form) -> None:
-    """The best configuration of each problem; with --size also the runner-up, the gap, and whether it is beyond noise."""
     filters = _filters(size, dtype, device)
     with reading_database(db) as database:
         found = database.best_per_version(version=version, **filters) if version else _marked(database, database.best(**filters))
         empty = "" if found else _nothing(database, "tuned", {"version": version, **filters})
     columns = BEST + (RUNNER_UP if size and not version else ())
     emit(found, columns, form, empty=empty)
+    if form == "table" and columns != BEST and any((row["gap"] or 0) < 0 for row in found):
+        say(f"gap below 0: the runner-up tied and was a little faster. {WHICH_IS_BEST}")
 
 
 def _marked(database: Database, found: list[Row]) -> list[Row]:

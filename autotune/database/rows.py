@@ -22,6 +22,14 @@ class Inspector(Connection):
         """The best configuration of every problem. `spread`, `gap` and `fraction_of_copy` are ratios, `parameters` a dict."""
         return [_readable_best(row) for row in self._filtered("best_kernels", _BEST_ORDER, operation, rows, cols, dtype, device, version)]
 
+    def replayed_sizes(self) -> set[tuple[str, str, int, int]]:
+        """Device, dtype, rows and columns of what was settled by replaying another database's measurements."""
+        found = self.select(
+            "SELECT d.name AS device, p.dtype, p.rows, p.cols FROM best b JOIN trials t ON t.id = b.trial AND t.replayed "
+            "JOIN devices d ON d.id = b.device JOIN problems p ON p.id = b.problem"
+        )
+        return {(row["device"], row["dtype"], row["rows"], row["cols"]) for row in found}
+
     def best_per_version(
         self,
         operation: str | None = None,
@@ -31,7 +39,9 @@ class Inspector(Connection):
         device: str | None = None,
         version: str | None = None,
     ) -> list[Row]:
-        """The fastest right configuration of every version on every problem, fastest first within a problem."""
+        """One right configuration of every version on every problem, fastest first within a problem: the settled best where it is of that
+        version, else the fastest by the most careful kind of round that the version reached.
+        """
         filters = {"p.operation": operation, "p.rows": rows, "p.cols": cols, "p.dtype": dtype, "d.name": device, "c.version": version}
         where, parameters = _where(filters)
         found = BEST_PER_VERSION_WHERE.format(condition=where.removeprefix("WHERE ") or "true")

@@ -46,12 +46,14 @@ JOIN environments e ON e.id = u.environment
 LEFT JOIN configurations w ON w.id = b.runner_up
 """
 
+# One trial stands for each version: the settled best where it is of that version, else the fastest of those that were measured rather than
+# replayed and of the most careful kind of round, which is the first in the alphabet. A bare column comes from the row that has the minimum, wherever that is asked for.
 # SQLite filters an aggregate only after computing all of it, which at a million trials takes half a minute; so the condition on
 # problems `p`, devices `d` and configurations `c` goes inside.
 BEST_PER_VERSION_WHERE = """
 SELECT d.name AS device, p.operation, p.dtype, p.rows, p.cols, p.input_stride, p.output_stride, p.input_alignment, p.output_alignment,
-       p.in_place, q.name AS protocol, q.rule AS protocol_rule, c.version, c.parameters, min(r.time_us) AS time_us,
-       p.bytes_moved / min(r.time_us) / 1e3 AS gb_per_s, count(*) AS trials, s.sha AS template_sha, t.replayed, t.id AS trial
+       p.in_place, q.name AS protocol, q.rule AS protocol_rule, c.version, c.parameters, r.time_us,
+       p.bytes_moved / r.time_us / 1e3 AS gb_per_s, count(*) AS trials, s.sha AS template_sha, t.replayed, t.id AS trial
 FROM problems p
 JOIN trials t ON t.problem = p.id
 JOIN configurations c ON c.id = t.configuration
@@ -61,8 +63,10 @@ JOIN protocols q ON q.id = u.protocol
 JOIN templates s ON s.id = t.template
 JOIN rounds r ON r.id = (SELECT id FROM rounds WHERE trial = t.id ORDER BY kind, number DESC LIMIT 1)
 LEFT JOIN endings e ON e.trial = t.id
+LEFT JOIN best b ON b.problem = p.id AND b.device = u.device AND b.protocol = u.protocol
 WHERE {condition} AND coalesce(e.outcome, t.outcome) IN ('ok', 'pruned')
 GROUP BY p.id, u.device, u.protocol, c.version
+HAVING min(printf('%d %s %030.12f', CASE WHEN t.id = b.trial THEN 0 ELSE 1 + t.replayed END, r.kind, r.time_us)) IS NOT NULL
 """
 BEST_PER_VERSION = f"CREATE VIEW best_per_version AS {BEST_PER_VERSION_WHERE.format(condition='true')}"
 

@@ -71,6 +71,7 @@ class Pin:
     configuration: Configuration
     author: str
     why: str
+    path: Path | None = None  # the file that says so
 
     def covers(self, dtype: str, rows: int, cols: int) -> bool:
         return self.dtype == dtype and self.least_rows <= rows <= self.most_rows and self.least_cols <= cols <= self.most_cols
@@ -80,7 +81,7 @@ class Pin:
 class Knowledge:
     """All that is known about an operation for one device. `tuned` holds this device's sizes, `similar` those of other GPUs.
 
-    `models` are the trained selectors, of this device and of others, by the device's name and the dtype.
+    `models` are the trained selectors, of this device and of others, by the device's name and the dtype, and `sources` their files.
     """
 
     tuned: tuple[Tuned, ...] = ()
@@ -90,6 +91,7 @@ class Knowledge:
     instances: Mapping[Key, StoredInstance] | None = None
     layers: tuple[Layer, ...] = ()
     models: Mapping[tuple[str, str], Model] = field(default_factory=dict)
+    sources: Mapping[tuple[str, str], Path] = field(default_factory=dict)
 
 
 def read(layers: Iterable[Layer], operation: Operation, device: Device) -> Knowledge:
@@ -120,6 +122,7 @@ class _Gathered:
         self.blocked: dict[tuple[Configuration, str, int | None, int | None], str] = {}
         self.instances: dict[Key, StoredInstance] = {}
         self.models: dict[tuple[str, str], Model] = {}
+        self.sources: dict[tuple[str, str], Path] = {}
         self._shas: dict[str, str] = {}
         self._configurations: dict[tuple[str, str], Configuration | None] = {}
 
@@ -128,7 +131,7 @@ class _Gathered:
         tuned = list(self._tuned(connection, layer))
         instances = list(self._instances(connection, layer))
         known = list(devices(connection))
-        pins = list(self._pins(connection))
+        pins = list(self._pins(connection, layer))
         blocked = list(self._blocked(connection))
         models = list(self._models(connection, layer))
         for key, entry in tuned:
@@ -143,6 +146,7 @@ class _Gathered:
         self.blocked.update(blocked)
         for whose, model in models:
             self.models.setdefault(whose, model)
+            self.sources.setdefault(whose, layer.path)
 
     def knowledge(self, layers: tuple[Layer, ...]) -> Knowledge:
         entries: dict[str, list[Tuned]] = {}
@@ -161,6 +165,7 @@ class _Gathered:
             instances=None if self.device.is_emulator else self.instances,
             layers=layers,
             models={} if self.device.is_emulator else self.models,
+            sources=self.sources,
         )
 
     def _tuned(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[tuple[Row, Tuned]]:
@@ -193,7 +198,7 @@ class _Gathered:
             if configuration := self._configuration(version, parameters):
                 yield StoredInstance(configuration, dtype, arch, kind, symbol, binary_sha, layer)
 
-    def _pins(self, connection: sqlite3.Connection) -> Iterator[Pin]:
+    def _pins(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[Pin]:
         rows = connection.execute(
             "SELECT dtype, least_rows, most_rows, least_cols, most_cols, version, parameters, author, why FROM pinned"
             " WHERE operation = ? AND device = ? ORDER BY created DESC",
@@ -201,7 +206,7 @@ class _Gathered:
         )
         for dtype, least_rows, most_rows, least_cols, most_cols, version, parameters, author, why in rows:
             if version in self.operation.versions and (configuration := self._configuration(version, parameters)):
-                yield Pin(dtype, least_rows, most_rows, least_cols, most_cols, configuration, author, why)
+                yield Pin(dtype, least_rows, most_rows, least_cols, most_cols, configuration, author, why, layer.path)
 
     def _blocked(self, connection: sqlite3.Connection) -> Iterator[tuple[tuple[Configuration, str, int | None, int | None], str]]:
         rows = connection.execute(

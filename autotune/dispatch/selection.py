@@ -14,6 +14,7 @@ The tiers, in the order in which they are asked. The first candidate that can ru
 import math
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +48,8 @@ class Candidate(NamedTuple):
     """A configuration that a tier proposes. `rejected` is why it cannot run the call, "" when it can.
 
     `tuned` is the tuned size that it comes from, and `distance` how far that is: 1 per doubling of rows, 4 per doubling of columns.
-    `expected_regret` is how much slower than the best it should be, as a fraction; None where nothing says so.
+    `expected_regret` is how much slower than the best it should be, as a fraction; None where nothing says so. `path` is the database that
+    the proposal comes from, None where it comes from none.
     """
 
     tier: str
@@ -57,6 +59,7 @@ class Candidate(NamedTuple):
     rejected: str = ""
     note: str = ""
     expected_regret: float | None = None
+    path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +148,10 @@ class Selector:
         for pin in self.knowledge.pins:
             if pin.covers(problem.dtype, problem.rows, problem.cols):
                 rejected = judge(pin.configuration, problem)
-                yield Candidate("pin", pin.configuration, rejected=rejected, note=f"pinned by {pin.author}: {pin.why}")
+                yield Candidate("pin", pin.configuration, rejected=rejected, note=f"pinned by {pin.author}: {pin.why}", path=pin.path)
         exact = self._exact.get((problem.dtype, problem.rows, problem.cols))
         for entry in sorted(exact, key=lambda e: (_unlike_layout(e, problem), e.time_us)) if exact else ():
-            yield Candidate("exact", entry.configuration, entry, 0.0, judge(entry.configuration, problem), expected_regret=0.0)
+            yield Candidate("exact", entry.configuration, entry, 0.0, judge(entry.configuration, problem), "", 0.0, entry.path)
         yield from self._learnt(problem, judge, "selector", self.device)
         for entry, distance in self._near.around(problem):
             yield self._judged(problem, judge, "nearest", entry, distance)
@@ -165,14 +168,15 @@ class Selector:
         model = self.knowledge.models.get((whose.name, problem.dtype))
         if model is None or problem.empty:
             return
+        path = self.knowledge.sources.get((whose.name, problem.dtype))
         for cost, family in model.ranking(problem, self.device):
             expected = max(0.0, math.expm1(min(cost, MOST_COST)))
             if family is None:
-                yield from self._defaults(problem, judge, tier, model.versions, "the analytic default", expected)
+                yield from self._defaults(problem, judge, tier, model.versions, "the analytic default", expected, path)
                 continue
             fitted = self.operation.fitted(family, problem)
             rejected = f"no instance of it holds a row of {problem.cols}" if fitted is None else judge(fitted, problem)
-            yield Candidate(tier, fitted or family, None, 0.0, rejected, "", expected)
+            yield Candidate(tier, fitted or family, None, 0.0, rejected, "", expected, path)
 
     def _defaults(
         self,
@@ -182,14 +186,15 @@ class Selector:
         versions: Container[str] | None = None,
         note: str = "",
         expected: float | None = None,
+        path: Path | None = None,
     ) -> Iterator[Candidate]:
         for configuration in self.operation.defaults(problem, self.device, versions):
-            yield Candidate(tier, configuration, None, 0.0, judge(configuration, problem), note, expected)
+            yield Candidate(tier, configuration, None, 0.0, judge(configuration, problem), note, expected, path)
 
     def _judged(self, problem: Problem, judge: Judge, tier: str, entry: Tuned, distance: float) -> Candidate:
         """What was best at another size, as the member of its family that is made for this one."""
         configuration = self.operation.fitted(entry.configuration, problem) or entry.configuration
-        return Candidate(tier, configuration, entry, distance, judge(configuration, problem))
+        return Candidate(tier, configuration, entry, distance, judge(configuration, problem), path=entry.path)
 
     def _refused(self, configuration: Configuration, problem: Problem) -> str:
         """What `_why_not` says, without its reason: what costs least is asked first, for a call waits."""

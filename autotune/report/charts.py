@@ -31,13 +31,15 @@ CONFIG: Spec = {
     "view": {"stroke": None},
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 500, "gridColor": "#dfe3e8", "labelColor": "#454c56"}
     | {"titleColor": "#454c56", "domainColor": "#9aa3ad", "tickColor": "#9aa3ad", "titlePadding": 8},
-    "legend": {"orient": "top", "title": None, "labelFontSize": 12, "symbolType": "circle", "symbolStrokeWidth": 0, "columns": 6}
+    "axisLeft": {"minExtent": 34},  # so that charts below each other begin at one line
+    "legend": {"orient": "top", "title": None, "labelFontSize": 12, "symbolType": "circle", "symbolStrokeWidth": 0}
+    | {"columns": {"expr": "max(3, floor(width / 58))"}}
     | {"symbolOpacity": 1}
     | {"labelColor": "#454c56"},
     "title": {"fontSize": 16, "anchor": "start", "subtitleFontSize": 12, "subtitleColor": "#454c56", "offset": 14, "subtitlePadding": 4},
 }
 POWER = (
-    "datum.value % 1 ? format(pow(2, datum.value), ',.0f') : datum.value >= 20 ? pow(2, datum.value - 20) + ' M' : "
+    "datum.value >= 30 ? pow(2, datum.value - 30) + ' G' : datum.value >= 20 ? pow(2, datum.value - 20) + ' M' : "
     "datum.value >= 10 ? pow(2, datum.value - 10) + ' K' : '' + pow(2, datum.value)"
 )
 CROWDED: Spec = {"name": "crowded"}  # whether there are more tuned sizes than discs with a label have room for
@@ -130,27 +132,36 @@ def _plane(colours: Spec) -> Spec:
 def _shares(colours: Spec) -> Spec:
     """How near each version comes to a copy: a line through the sizes that are `leading`, broken where a doubling is missing."""
     axes = {
-        "x": {"field": "x", "type": "quantitative", "title": "columns", "scale": {"zero": False}, "axis": _powers()},
+        "x": {"field": "x", "type": "quantitative", "title": "columns", "scale": {"zero": False, "nice": False}, "axis": _powers()},
         "y": {"field": "share", "type": "quantitative", "title": "share of copy", "axis": {"format": "%"}, "scale": {"domainMin": 0}},
         "color": colours,
     }
     copy = {
-        "data": {"values": [{"share": 1, "said": "device copy of the same bytes"}]},
-        "encoding": {"y": {"field": "share", "type": "quantitative"}},
+        "data": {"values": [{"share": 1, "said": "dashed: a device copy of the same bytes"}]},
         "layer": [
-            {"mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#454c56", "aria": False}},
             {
-                "mark": {"type": "text", "align": "right", "x": "width", "dy": -8, "color": "#454c56", "fontSize": 12},
+                "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#454c56", "aria": False},
+                "encoding": {"y": {"field": "share", "type": "quantitative"}},
+            },
+            {
+                "mark": {"type": "text", "align": "right", "x": "width", "y": -8, "color": "#454c56", "fontSize": 12},
                 "encoding": {"text": {"field": "said"}},
             },
         ],
     }
     tooltip = {"tooltip": _tooltip("size", "version", "configuration") + _measured("share")}
     leading = [*LOGS, {"filter": "datum.leading"}]
+    as_wide_as_the_plane = {
+        "data": {"name": "plane"},
+        "transform": [{"aggregate": [{"op": "min", "field": "cols", "as": "low"}, {"op": "max", "field": "cols_to", "as": "high"}]}],
+        "mark": {"type": "rule", "opacity": 0, "aria": False},
+        "encoding": {"x": axes["x"] | {"field": "low"}, "x2": {"field": "high"}},
+    }
     return {
         "height": 380,
         "params": [CROWDED | {"value": False}],
         "layer": [
+            as_wide_as_the_plane,
             copy,
             {
                 "data": {"name": "shares"},
@@ -207,7 +218,7 @@ def _effect(colours: Spec) -> Spec:
 def _convergence(colours: Spec) -> Spec:
     """How soon the search was near its final best: the chosen size in colour, the others as a backdrop."""
     axes = {
-        "x": {"field": "trial", "type": "quantitative", "title": "configurations tried"}
+        "x": {"field": "trial", "type": "quantitative", "title": "trials"}
         | {"scale": {"type": "log", "nice": False}, "axis": {"format": "~r", "values": COUNTS}},
         "y": {
             "field": "slowdown",
@@ -259,7 +270,14 @@ def _failures() -> Spec:
 
 
 def _powers(grid: bool = True) -> Spec:
-    return {"labelExpr": POWER, "tickMinStep": 1, "grid": grid, "labelFlush": False}
+    return {
+        "labelExpr": POWER,
+        "values": list(range(41)),
+        "labelOverlap": "parity",
+        "labelSeparation": 12,
+        "grid": grid,
+        "labelFlush": False,
+    }
 
 
 def _tooltip(*fields: str) -> list[Spec]:

@@ -1,84 +1,87 @@
 """What the report shows, asked from a database: plain rows, grouped by what may be compared.
 
-A series is one operation on one device with one dtype under one protocol: nothing is ever compared across series. Only trials of each
-version's newest template in the database count; how many others there are is said in the provenance. Of a series with very many sizes some
-are shown, spread over all of them, so that a report on a million trials takes no longer than one on a hundred thousand; the page says so.
+A series is one operation on one device with one dtype under one protocol, either measured or replayed: nothing is ever compared across
+series. Only trials of each version's newest template in the database count; how many others there are is said in the provenance. Of a
+series with very many sizes some are shown, spread over all of them, so that a report on a million trials takes no longer than one on a
+hundred thousand; the page says so.
 """
 
 import json
 import math
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from autotune.cli.output import parameters
+from autotune.cli.output import on_device, parameters
 from autotune.database import Database
 from autotune.report.effects import Tally
 from autotune.report.plane import cells
 
 Row = dict[str, Any]
 
-SERIES = ("device", "operation", "dtype", "protocol", "protocol_rule")
+SERIES = ("device", "operation", "dtype", "protocol", "protocol_rule", "replayed")
 LAYOUT = ("input_stride", "output_stride", "input_alignment", "output_alignment", "in_place")
 MOST_REASONS = 20
 MOST_SIZES = 500  # of a series: more discs than that cover each other
+MOST_IN_MEMORY = 20_000  # trials
 MOST_TRIALS = 5000  # of a size, the first ones: several times what the largest space has
 
 _NEWEST = "(SELECT max(id) FROM templates GROUP BY operation, version)"
 _TRIALS = f"""
-SELECT d.name AS device, p.operation, p.dtype, q.name AS protocol, q.rule AS protocol_rule, p.rows, p.cols,
-       p.input_stride, p.output_stride, p.input_alignment, p.output_alignment, p.in_place, c.version, c.parameters,
-       coalesce(e.outcome, t.outcome) AS outcome, CASE WHEN e.message <> '' THEN e.message ELSE t.message END AS message,
-       (SELECT time_us FROM rounds WHERE trial = t.id ORDER BY kind, number DESC LIMIT 1) AS time_us
-FROM trials t
-JOIN runs u ON u.id = t.run
-JOIN devices d ON d.id = u.device
-JOIN protocols q ON q.id = u.protocol
-JOIN problems p ON p.id = t.problem
+SELECT t.id, t.problem, c.version, c.parameters, coalesce(e.outcome, t.outcome) AS outcome,
+       CASE WHEN e.message <> '' THEN e.message ELSE t.message END AS message, r.time_us, r.kind
+FROM (SELECT *, row_number() OVER (PARTITION BY problem ORDER BY id) AS place FROM trials
+      WHERE problem IN (SELECT value FROM json_each(?)) AND replayed = ? AND template IN {_NEWEST}
+      AND run IN (SELECT u.id FROM runs u JOIN devices d ON d.id = u.device JOIN protocols q ON q.id = u.protocol
+                  WHERE (d.name, q.name, q.rule) = (?, ?, ?))) t
 JOIN configurations c ON c.id = t.configuration
 LEFT JOIN endings e ON e.trial = t.id
-WHERE t.problem = ? AND (d.name, p.operation, p.dtype, q.name, q.rule) = (?, ?, ?, ?, ?) AND t.template IN {_NEWEST}
-ORDER BY t.id LIMIT {MOST_TRIALS}
+LEFT JOIN rounds r ON r.id = (SELECT id FROM rounds WHERE trial = t.id ORDER BY kind, number DESC LIMIT 1)
+WHERE t.place <= {MOST_TRIALS}
+ORDER BY t.problem, t.place
 """
 _MEASURED = f"""
-SELECT d.name AS device, p.operation, p.dtype, q.name AS protocol, q.rule AS protocol_rule, p.id, p.rows, p.cols, sum(t.trials) AS trials
-FROM (SELECT run, problem, count(*) AS trials FROM trials WHERE template IN {_NEWEST} GROUP BY run, problem) t
+SELECT d.name AS device, p.operation, p.dtype, q.name AS protocol, q.rule AS protocol_rule, t.replayed, p.id, p.rows, p.cols,
+       p.input_stride, p.output_stride, p.input_alignment, p.output_alignment, p.in_place, sum(t.trials) AS trials
+FROM (SELECT run, problem, replayed, count(*) AS trials FROM trials WHERE template IN {_NEWEST} GROUP BY run, problem, replayed) t
 JOIN runs u ON u.id = t.run
 JOIN devices d ON d.id = u.device
 JOIN protocols q ON q.id = u.protocol
 JOIN problems p ON p.id = t.problem
 WHERE (?1 IS NULL OR d.name = ?1) AND (?2 IS NULL OR p.dtype = ?2)
-GROUP BY d.name, p.operation, p.dtype, q.name, q.rule, p.id
-ORDER BY d.name, p.operation, p.dtype, q.name, q.rule, p.rows, p.cols, p.id
+GROUP BY d.name, p.operation, p.dtype, q.name, q.rule, t.replayed, p.id
+ORDER BY d.name, p.operation, p.dtype, q.name, q.rule, t.replayed, p.rows, p.cols, p.id
 """
 _PROVENANCE = f"""
 SELECT e.driver, e.cuda, e.compiler, e.pycuda, e.package, e.python, e.os, u.card, q.description AS protocol_description,
        min(u.started) AS first, max(u.started) AS last, group_concat(DISTINCT u.origin) AS origin, count(DISTINCT u.id) AS runs,
-       count(*) AS trials, sum(t.replayed) AS replayed, sum(t.template NOT IN {_NEWEST}) AS of_older_templates
+       count(*) AS trials, sum(t.template NOT IN {_NEWEST}) AS of_older_templates
 FROM trials t
 JOIN problems p ON p.id = t.problem
 JOIN runs u ON u.id = t.run
 JOIN devices d ON d.id = u.device
 JOIN protocols q ON q.id = u.protocol
 JOIN environments e ON e.id = u.environment
-WHERE (d.name, p.operation, p.dtype, q.name, q.rule) = (?, ?, ?, ?, ?)
+WHERE (d.name, p.operation, p.dtype, q.name, q.rule, t.replayed) = (?, ?, ?, ?, ?, ?)
 GROUP BY e.id, u.card, q.description ORDER BY first
 """
 
 
 def collect(database: Database, device: str | None = None, dtype: str | None = None) -> list[Row]:
     """The series of `database`, each with all that its charts and tables show; of one device or dtype when given."""
-    best = {key: list(rows) for key, rows in groupby(database.best(device=device, dtype=dtype), _series_key)}
+    best = {(*_series_key(row), row["rows"], row["cols"], *_layout(row)): row for row in database.best(device=device, dtype=dtype)}
     found = []
     for key, measured in groupby(database.select(_MEASURED, (device, dtype)), _series_key):
         every = list(measured)
         shown = _spread(every)
-        tallies = [tally for problem in shown if (tally := _tallied(database, key, problem["id"]))]
-        settled = {(row["rows"], row["cols"], *_layout(row)): row for row in best.get(key, ())}
-        problems = [_problem(tally, settled.get((tally.rows, tally.cols, *tally.layout))) for tally in tallies]
+        settled = {row["id"]: best.get((*key, row["rows"], row["cols"], *_layout(row))) for row in shown}
+        tallies = [tally for some in _batches(shown) for tally in _tallied(database, some, settled)]
+        problems = [_problem(tally, settled[tally.problem]) for tally in tallies]
         counted = {"sizes_in_all": len(every), "trials_in_all": sum(row["trials"] for row in every)}
-        told = counted | _series(problems, tallies) | {"provenance": _provenance(database, key)}
-        found.append(dict(zip(SERIES, key, strict=True)) | told)
+        told = counted | _series(problems, tallies) | {"provenance": database.select(_PROVENANCE, key)}
+        named = dict(zip(SERIES, key, strict=True))
+        found.append(named | {"device": on_device(named["device"], named["replayed"])} | told)
     return found
 
 
@@ -89,13 +92,29 @@ def _spread(measured: list[Row]) -> list[Row]:
     return [measured[place * (len(measured) - 1) // (MOST_SIZES - 1)] for place in range(MOST_SIZES)]
 
 
-def _tallied(database: Database, key: tuple[Any, ...], problem: int) -> Tally | None:
-    """What the trials of one size add up to, so that no more than one size's trials are in memory."""
-    tally = None
-    for trial in database.select(_TRIALS, (problem, *key)):
-        tally = tally or Tally(problem, trial["rows"], trial["cols"], _layout(trial))
-        tally.add(trial)
-    return tally
+def _batches(measured: list[Row]) -> Iterator[list[Row]]:
+    """The sizes in batches of about MOST_IN_MEMORY trials: one question for each size would read a file without indexes as often."""
+    batch, trials = list[Row](), 0
+    for row in measured:
+        batch.append(row)
+        trials += min(row["trials"], MOST_TRIALS)
+        if trials >= MOST_IN_MEMORY:
+            yield batch
+            batch, trials = [], 0
+    if batch:
+        yield batch
+
+
+def _tallied(database: Database, measured: list[Row], settled: Mapping[int, Row | None]) -> list[Tally]:
+    """What the trials of each of these sizes of one series add up to."""
+    tallies = {}
+    for row in measured:
+        best = settled[row["id"]]
+        tallies[row["id"]] = Tally(row["id"], row["rows"], row["cols"], _layout(row), best["trial"] if best else None)
+    series = [measured[0][name] for name in ("replayed", "device", "protocol", "protocol_rule")]
+    for trial in database.select(_TRIALS, (json.dumps(list(tallies)), *series)):
+        tallies[trial["problem"]].add(trial)
+    return list(tallies.values())
 
 
 def _problem(tally: Tally, best: Row | None) -> Row:
@@ -114,6 +133,7 @@ def _problem(tally: Tally, best: Row | None) -> Row:
         "gb_per_s": chosen.get("gb_per_s"),
         "copy_us": chosen.get("copy_us"),
         "fraction_of_copy": chosen.get("fraction_of_copy"),
+        "tried": best["trials"] if best else None,
         "trials": tally.trials,
         "state": chosen.get("state", "not settled"),
         "runner_up": f"{following['version']} {parameters(following['parameters'])}" if following else None,
@@ -170,10 +190,6 @@ def _stretches(leading: dict[int, Tally]) -> dict[tuple[int, str], int]:
         for version in tally.versions:
             found[tally.problem, version] = found.get((before.problem, version), doubling) if before else doubling
     return found
-
-
-def _provenance(database: Database, key: tuple[Any, ...]) -> list[Row]:
-    return database.select(_PROVENANCE, key)
 
 
 def _series_key(row: Row) -> tuple[Any, ...]:

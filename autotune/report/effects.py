@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from statistics import median
 from typing import Any
 
@@ -14,12 +15,16 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Tally:
-    """The trials of one problem, added one by one in the order in which they were made. Times are in microseconds."""
+    """The trials of one problem, added one by one in the order in which they were made. Times are in microseconds.
+
+    `settled` is the trial that decided which kernel is best, None where none did.
+    """
 
     problem: int
     rows: int
     cols: int
     layout: tuple[int, ...]
+    settled: int | None = None
     trials: int = 0
     versions: dict[str, Row] = field(default_factory=dict)
     convergence: list[Row] = field(default_factory=list)
@@ -33,19 +38,22 @@ class Tally:
         return sized(self.rows, self.cols, *self.layout)
 
     def add(self, trial: Row) -> None:
-        """Count a trial; `trial` has version, parameters as JSON, outcome, message and time_us."""
+        """Count a trial; `trial` has id, version, parameters as JSON, outcome, message, and of its best evidence kind and time_us.
+
+        For its version stands the settled one, else the fastest of the most careful kind, as in the view best_per_version.
+        """
         self.trials += 1
         version, outcome, time_us = trial["version"], Outcome(trial["outcome"]), trial["time_us"]
         if not outcome.timed:
             self.failures[version, outcome.value] += 1
             self.reasons[version, outcome.value, str(trial["message"]).strip().split("\n")[0][:200]] += 1
         elif time_us is not None:
-            fastest = self.versions.get(version)
-            if fastest is None or time_us < fastest["time_us"]:
-                self.versions[version] = {"time_us": time_us, "parameters": trial["parameters"]}
+            rank = (trial["id"] != self.settled, trial["kind"], time_us)
+            if version not in self.versions or rank < self.versions[version]["rank"]:
+                self.versions[version] = {"time_us": time_us, "parameters": trial["parameters"], "rank": rank}
             if not self.convergence or time_us < self.convergence[-1]["time_us"]:
                 self.convergence.append({"trial": self.trials, "time_us": time_us, "version": version})
-            for name, value in json.loads(trial["parameters"]).items():
+            for name, value in _parameters(trial["parameters"]):
                 self._times.setdefault((version, name, value), []).append(time_us)
 
     def curve(self) -> list[Row]:
@@ -61,7 +69,7 @@ class Tally:
         """For each value of each parameter: the best and the median time among the configurations that have it, over the best of all."""
         if not self._times:
             return []
-        least = min(fastest["time_us"] for fastest in self.versions.values())
+        least = self.convergence[-1]["time_us"]
         return [
             {
                 "version": version,
@@ -73,3 +81,9 @@ class Tally:
             }
             for (version, name, value), times in self._times.items()
         ]
+
+
+@lru_cache(maxsize=4096)
+def _parameters(text: str) -> tuple[tuple[str, Any], ...]:
+    """The parameters that a configuration's JSON names: a size after the other has the same ones."""
+    return tuple(json.loads(text).items())

@@ -65,6 +65,13 @@ function table(id, caption, rows, columns) {
   );
 }
 
+// A chart's legend names the versions that are in it, and no others.
+function limited(spec, there) {
+  const versions = Object.keys(colours).filter((version) => there.has(version));
+  const scale = { domain: versions, range: versions.map((version) => colours[version]) };
+  return JSON.parse(JSON.stringify(spec, (_, value) => (value?.field === "version" && value.scale ? { ...value, scale } : value)));
+}
+
 async function draw(place, name, datasets, description, empty, more = {}) {
   const filled = Object.values(datasets).some((rows) => rows.length);
   place.classList.toggle("empty", !filled);
@@ -72,7 +79,8 @@ async function draw(place, name, datasets, description, empty, more = {}) {
     place.replaceChildren(empty);
     return;
   }
-  const spec = { ...charts[name], datasets, description, ...more };
+  const there = new Set(Object.values(datasets).flatMap((rows) => rows.map((row) => row.version)));
+  const spec = { ...limited(charts[name], there), datasets, description, ...more };
   const { view } = await window.vegaEmbed(place, spec, { actions: false, renderer: "svg", ast: true, tooltip: { theme: "custom" } });
   view.addEventListener("click", (_, item) => item?.datum?.size && chooseSize(item.datum.size));
 }
@@ -88,11 +96,13 @@ function figures(shown) {
   const shares = shown.problems.map((row) => row.fraction_of_copy).filter((share) => share != null);
   const failed = shown.failures.reduce((sum, row) => sum + row.count, 0);
   const facts = [
-    ["sizes tuned", shown.sizes_in_all.toLocaleString("en")],
-    ["trials", shown.trials_in_all.toLocaleString("en")],
+    ["sizes tried", shown.sizes_in_all.toLocaleString("en")],
+    ["trials in the file", shown.trials_in_all.toLocaleString("en")],
     ["failed trials", failed.toLocaleString("en")],
-    ["sizes whose winner is beyond noise", `${shown.problems.filter((row) => row.beyond_noise).length} of ${shown.problems.length}`],
   ];
+  const raced = shown.problems.filter((row) => row.gap != null);
+  if (raced.length)
+    facts.push(["best kernels ahead beyond noise", `${raced.filter((row) => row.beyond_noise).length} of ${raced.length}`]);
   if (shares.length)
     facts.push(
       ["of copy, median over sizes", percent(median(shares))],
@@ -132,8 +142,10 @@ function drawPlane(shown, size) {
     ["of copy", (r) => percent(r.fraction_of_copy), true],
     ["state", (r) => r.state],
     ["runner-up", (r) => r.runner_up],
-    ["behind by", (r) => (r.gap == null ? "" : r.beyond_noise ? percent(r.gap) : "within noise"), true],
-    ["trials", (r) => r.trials, true],
+    ["gap", (r) => percent(r.gap), true],
+    ["beyond noise", (r) => (r.gap == null ? "" : r.beyond_noise ? "yes" : "no")],
+    ["tried", (r) => r.tried, true],
+    ["trials in the file", (r) => r.trials, true],
   ]);
   return draw(
     byId("plane"),
@@ -160,7 +172,7 @@ function drawShares(shown, size) {
   return draw(
     byId("shares"),
     "shares",
-    { shares },
+    { shares, plane: shares.length ? shown.plane : [] },
     `Share of copy over columns for each version. ${caption}`,
     "No copy was timed on this device, so there is nothing to compare with.",
     { params: crowding(shown) },
@@ -208,9 +220,11 @@ function drawConvergence(shown, chosen) {
     .flatMap((row) => row.convergence.map((step) => ({ ...step, size: row.size })));
   const steps = convergence.filter((step) => step.version);
   const near = steps.find((step) => step.slowdown <= 1.01);
-  const caption = near
-    ? `Within 1 % of the final best after ${plural(near.trial, "configuration")} of ${convergence.at(-1).trial.toLocaleString("en")}.`
-    : "";
+  const { tried, trials } = shown.problems.find((row) => row.size === chosen?.size) ?? {};
+  const caption = [
+    near ? `Within 1 % of the final best after ${plural(near.trial, "trial")} of ${convergence.at(-1).trial.toLocaleString("en")}.` : "",
+    near && tried > trials ? `${plural(tried, "configuration")} were tried; the curve is of the ${plural(trials, "trial")} in the file.` : "",
+  ].join(" ");
   byId("convergence").nextElementSibling.textContent = caption;
   table("convergence-table", "Each trial that was faster than all before it", steps, [
     ["trial", (r) => r.trial, true],
@@ -250,7 +264,8 @@ function drawFailures(shown) {
 
 function provenance(shown) {
   byId("method").textContent =
-    `Protocol ${shown.protocol}, rule ${shown.protocol_rule}: ${shown.provenance.at(-1)?.protocol_description ?? ""}.`;
+    `Protocol ${shown.protocol}, rule ${shown.protocol_rule}: ${shown.provenance.at(-1)?.protocol_description ?? ""}.` +
+    (shown.replayed ? " These times were not taken for this database: they are another one's measurements, replayed." : "");
   table("provenance-table", "What was measured with what", shown.provenance, [
     [
       "measured",
@@ -266,7 +281,6 @@ function provenance(shown) {
     ["origin", (r) => r.origin],
     ["runs", (r) => r.runs, true],
     ["trials", (r) => r.trials, true],
-    ["replayed", (r) => r.replayed, true],
     ["of older templates, not shown", (r) => r.of_older_templates, true],
   ]);
 }

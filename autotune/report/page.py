@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from autotune import __version__
+from autotune.choice import WHICH_IS_BEST
 from autotune.report.charts import MOST_LABELLED, colour, specifications, versions_in
 from autotune.report.data import embeddable
 from autotune.report.library import bundle
@@ -32,6 +33,7 @@ def page(series: list[Row], name: str, content: str = "") -> str:
             "title": html.escape(f"{', '.join(operations)}: tuned kernels"),
             "lead": html.escape(f"What {name} says about {', '.join(devices)}."),
             "footer": html.escape(f"Made {made} by autotune {__version__} from {name}{f', content {content[:12]}' if content else ''}."),
+            "rule": html.escape(WHICH_IS_BEST),
             "style": _asset("page.css"),
             "report": embeddable(drawn),
             "library": bundle(),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.cli.output import counted
 from autotune.report.charts import CONFIG, CROWDED, MOST_LABELLED, SCHEMA, VEGA_LITE, specifications, versions_in
 from autotune.report.library import vl_convert
 
@@ -24,9 +25,11 @@ CHARTS = {
 
 def picture(series: Row, scale: float = 2) -> bytes:
     """The PNG of one series, on white; its charts are `scale` times `WIDTH_PX` pixels wide."""
-    charts = specifications(versions_in(row["version"] for row in series["shares"]))
     shares = [row for row in series["shares"] if row["share"] is not None]
+    problems = [row for row in series["problems"] if row["version"]]
+    drawn_in = {"plane": problems, "shares": shares}
     names = list(CHARTS) if shares else ["plane"]
+    charts = {name: specifications(versions_in(row["version"] for row in drawn_in[name]))[name] for name in names}
     drawn = [
         {key: value for key, value in charts[name].items() if key not in ("$schema", "config", "autosize", "params")}
         | {"width": WIDTH_PX, "title": {"text": CHARTS[name][0], "subtitle": CHARTS[name][1]}}
@@ -36,13 +39,15 @@ def picture(series: Row, scale: float = 2) -> bytes:
         "$schema": SCHEMA,
         "config": CONFIG | {"background": "white", "padding": 20},
         "params": [CROWDED | {"value": len(series["problems"]) > MOST_LABELLED}],
-        "datasets": {"plane": series["plane"], "problems": [p for p in series["problems"] if p["version"]], "shares": shares},
+        "datasets": {"plane": series["plane"], "problems": problems, "shares": shares},
         "title": {
             "text": f"{series['operation']} {series['dtype']} on {series['device']}",
-            "subtitle": f"protocol {series['protocol']}, rule {series['protocol_rule']}",
+            "subtitle": f"{counted(series['sizes_in_all'], 'size')}, protocol {series['protocol']}, rule {series['protocol_rule']}",
+            "fontSize": 20,
+            "offset": 24,
         },
         "spacing": 30,
-        "resolve": {"legend": {"color": "independent"}},
+        "resolve": {"scale": {"color": "independent"}},
         "vconcat": drawn,
     }
     return packed(vl_convert().vegalite_to_png(spec, vl_version=VEGA_LITE, scale=scale))

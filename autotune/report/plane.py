@@ -1,9 +1,10 @@
 """The plane of sizes: which version the dispatcher would take from the tuned sizes around each point."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from autotune.dispatch.selection import COLS_WEIGHT
 
@@ -17,28 +18,31 @@ def cells(problems: Sequence[Row]) -> list[Row]:
 
     Nearest is as the dispatcher measures it: in log space, one doubling of columns counting as much as four of rows.
     """
-    points = [(math.log2(p["rows"]), math.log2(p["cols"]), p["version"]) for p in problems if p["rows"] and p["cols"]]
-    if not points:
+    tuned = [(p["rows"], p["cols"], p["version"]) for p in problems if p["rows"] and p["cols"]]
+    if not tuned:
         return []
-    low, high = ([pick(p[axis] for p in points) + margin for axis in (0, 1)] for pick, margin in ((min, -0.5), (max, 0.5)))
-    step = max(0.25, max(high[0] - low[0], high[1] - low[1]) / CELLS)
-    counts = [max(1, round((high[axis] - low[axis]) / step)) for axis in (0, 1)]
-    rows, cols = ([low[axis] + (high[axis] - low[axis]) * i / counts[axis] for i in range(counts[axis] + 1)] for axis in (0, 1))
+    versions = [version for _, _, version in tuned]
+    points = np.log2([[rows for rows, _, _ in tuned], [cols for _, cols, _ in tuned]])
+    low, high = points.min(axis=1) - 0.5, points.max(axis=1) + 0.5
+    step = max(0.25, float((high - low).max()) / CELLS)
+    rows, cols = (
+        np.linspace(first, last, max(1, round((last - first) / step)) + 1) for first, last in zip(low.tolist(), high.tolist(), strict=True)
+    )
+    middles = (cols[:-1] + cols[1:]) / 2
+    across = (COLS_WEIGHT * (points[1] - middles[:, None])) ** 2
     return [
         {"rows": bottom, "rows_to": top, "cols": first, "cols_to": last, "version": version}
-        for bottom, top in pairwise(rows)
-        for first, last, version in _strips(points, cols, (bottom + top) / 2)
+        for bottom, top in pairwise(rows.tolist())
+        for first, last, version in _strips(cols.tolist(), ((points[0] - (bottom + top) / 2) ** 2 + across).argmin(axis=1), versions)
     ]
 
 
-def _strips(points: Sequence[tuple[float, float, str]], cols: Sequence[float], row: float) -> list[tuple[float, float, str]]:
-    """The cells of one row of the plane, neighbours of the same version joined."""
+def _strips(cols: Sequence[float], nearest: Iterable[int], versions: Sequence[str]) -> list[tuple[float, float, str]]:
+    """The cells of one row of the plane, neighbours of the same version joined; `nearest` says which size each takes its version from."""
     strips: list[tuple[float, float, str]] = []
-    for left, right in pairwise(cols):
-        middle = (left + right) / 2
-        version = min(points, key=lambda p: (p[0] - row) ** 2 + (COLS_WEIGHT * (p[1] - middle)) ** 2)[2]
-        if strips and strips[-1][2] == version:
-            strips[-1] = (strips[-1][0], right, version)
+    for (left, right), place in zip(pairwise(cols), nearest, strict=True):
+        if strips and strips[-1][2] == versions[place]:
+            strips[-1] = (strips[-1][0], right, versions[place])
         else:
-            strips.append((left, right, version))
+            strips.append((left, right, versions[place]))
     return strips

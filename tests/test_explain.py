@@ -1,0 +1,50 @@
+"""`autotune explain`: which file each row came from, and whether it was measured for it."""
+
+from pathlib import Path
+
+import pytest
+
+from autotune.database import Database, shipped_databases
+from tests.command import rows, said
+from tests.dispatch_cases import H200, V2, V3, write_database
+
+SHIPPED = shipped_databases()[0]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return write_database(tmp_path / "mine.sqlite", [(4096, 4096, V3)])
+
+
+def test_each_row_says_which_database_it_came_from(own: Path) -> None:
+    (chosen,) = rows("explain", "softmax", "4096x4096", "--db", str(own))
+    assert (chosen["tier"], chosen["database"], chosen["replayed"]) == ("exact", str(own), False)
+    (learnt,) = rows("explain", "softmax", "4096x5000", "--db", str(own))
+    assert (learnt["tier"], learnt["database"]) == ("selector", str(SHIPPED))
+    table = said("explain", "softmax", "4096x5000", "--db", str(own)).splitlines()
+    near = [line for line in table if "4096x4096" in line or "5000x4098" in line]
+    assert ["mine.sqlite" in line for line in near] == [True, False]
+    assert [f"shipped {SHIPPED.name}" in line for line in near] == [False, True]
+
+
+def test_a_pin_says_which_database_it_is_in(own: Path) -> None:
+    with Database(own) as db:
+        db.pin(H200, "softmax", "float32", (1, 10), (1, 20), V2, author="me", why="calm")
+    pinned = rows("explain", "softmax", "5x5", "--db", str(own))[0]
+    assert (pinned["tier"], pinned["database"]) == ("pin", str(own))
+
+
+def test_what_no_database_says_comes_from_none(own: Path) -> None:
+    found = rows("explain", "softmax", "5x5", "--device", "emulator", "--db", str(own))
+    assert [(row["tier"], row["database"]) for row in found] == [("safe", None)]
+
+
+def test_a_time_that_was_replayed_is_marked(tmp_path: Path) -> None:
+    path = tmp_path / "replay.sqlite"
+    sweep = ("sweep", "softmax", "--device", "recorded", "--size", "4096x4096", "--version", "v1", "--db", str(path), "--json")
+    assert "recorded_on" in said(*sweep)
+    chosen = rows("explain", "softmax", "4096x4096", "--db", str(path))[0]
+    assert (chosen["database"], chosen["replayed"]) == (str(path), True)
+    lines = [line for line in said("explain", "softmax", "4096x4096", "--db", str(path)).splitlines() if "replay.sqlite" in line]
+    assert len(lines) == 2
+    assert all("replay.sqlite (replayed)" in line for line in lines)
