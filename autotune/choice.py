@@ -13,8 +13,8 @@ TIE = 0.003
 
 # The rule in words, wherever a best kernel is shown.
 WHICH_IS_BEST = (
-    f"Best is what was fastest in the final race; of kernels within {100 * TIE:.1f} % of it, which tie, the one declared first. A file that is "
-    "shipped may count 1 % as a tie, and take the kernel that other sizes need too."
+    f"Best is what was fastest in the final race; of kernels within {100 * TIE:.1f} % of it, which tie, the one declared first. A file "
+    "that is shipped may count 1 % as a tie, and take the kernel that other sizes need too."
 )
 
 

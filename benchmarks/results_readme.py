@@ -46,7 +46,12 @@ confidence interval of the median over it.
 def page(databases: list[Path]) -> str:
     """The whole of results/README.md."""
     folder = databases[0].parent
-    return HEAD.format(rule=fill(WHICH_IS_BEST, 138)) + "".join(_database(path) for path in databases) + _tuning_cost(folder) + _agreement(folder)
+    return (
+        HEAD.format(rule=fill(WHICH_IS_BEST, 138))
+        + "".join(_database(path) for path in databases)
+        + _tuning_cost(folder)
+        + _agreement(folder)
+    )
 
 
 def _database(path: Path) -> str:

@@ -1,15 +1,20 @@
 """Two databases compared: what is slower beyond noise, what only looks so, and what differs in how they were made."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.database import Database
+from autotune.choice import candidates, choose
+from autotune.configuration import Configuration
+from autotune.database import Database, Settled, shipped_databases
 from autotune.database.comparison import Side, compare_best, compare_configurations
+from autotune.trial import Outcome, Round, RoundKind
 from tests.command import refused, rows, run, said
+from tests.database_samples import COLD, DEVICE, PROBLEM, SOURCE, begin
 from tests.report_samples import SIZES, measured
 
 
@@ -91,6 +96,94 @@ def test_a_larger_tolerance_never_finds_more(sides: dict[str, Path], tolerance: 
         tolerant = {json.dumps(row) for row in compare_best(one, two, tolerance) if row["verdict"] == "faster"}
         assert tolerant <= strict
         assert compare_configurations(one, one, tolerance) != []
+
+
+KINDS: tuple[RoundKind, ...] = ("screen", "race", "final")
+taken_us = st.lists(st.tuples(st.sampled_from(KINDS), st.lists(st.floats(1, 100), min_size=1, max_size=8)), min_size=1, max_size=4)
+
+
+def timed(path: Path, trials: Mapping[Configuration, Sequence[Round]], replayed: bool = False) -> Path:
+    """A database with one trial of each configuration, of which the best is settled."""
+    with Database(path, create=True) as db:
+        run = begin(db)
+        for configuration, taken in trials.items():
+            db.record(run, PROBLEM, configuration, SOURCE.sha, Outcome.OK, rounds=taken, replayed=replayed)
+        found = db.trials(DEVICE, COLD, PROBLEM)
+        choice = choose(candidates(found, {c: place for place, c in enumerate(trials)}))
+        best = next(t for t in found if t.configuration == choice.configuration)
+        db.settle(
+            run, DEVICE, COLD, PROBLEM, Settled(best.configuration, best.trial_id, choice.time_us, choice.low_us, choice.high_us, 0, 2, 1)
+        )
+    return path
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(taken_us, min_size=1, max_size=2), st.data())
+def test_a_database_a_replay_of_it_and_its_own_past_differ_in_nothing(
+    tmp_path_factory: pytest.TempPathFactory, measured_us: list[list[tuple[RoundKind, list[float]]]], data: st.DataObject
+) -> None:
+    """However the samples drift, whichever of them the replay saw, in whatever order and kind of round."""
+    folder = tmp_path_factory.mktemp("replay")
+    trials = {
+        Configuration.of("v3", block=64 << place): [Round(kind, tuple(us), 16) for kind, us in taken]
+        for place, taken in enumerate(measured_us)
+    }
+    replays = {}
+    for configuration, taken in trials.items():
+        seen = data.draw(st.lists(st.sampled_from([us for one in taken for us in one.samples_us]), min_size=1, max_size=12))
+        replays[configuration] = [Round(data.draw(st.sampled_from(KINDS)), tuple(seen), 16)]
+    original = timed(folder / "a.sqlite", trials)
+    for other in (original, timed(folder / "b.sqlite", replays, replayed=True)):
+        with Database(original, mode="read") as one, Database(other, mode="read") as two:
+            sides = Side.of(one, None), Side.of(two, None)
+            for a, b in (sides, sides[::-1]):
+                assert {row["verdict"] for row in (*compare_best(a, b, 0), *compare_configurations(a, b, 0))} <= {"same"}
+
+
+@settings(max_examples=15, deadline=None)
+@given(taken_us, taken_us)
+def test_slower_one_way_is_faster_the_other_and_beyond_the_noise_of_both(
+    tmp_path_factory: pytest.TempPathFactory, mine: list[tuple[RoundKind, list[float]]], other: list[tuple[RoundKind, list[float]]]
+) -> None:
+    folder = tmp_path_factory.mktemp("both")
+    sides = []
+    for place, taken in enumerate((mine, other)):
+        path = timed(folder / f"{place}.sqlite", {Configuration.of("v3", block=64): [Round(kind, tuple(us), 16) for kind, us in taken]})
+        sides.append(Side.of(Database(path, mode="read"), None))
+    one, two = sides
+    mirrored = {"slower": "faster", "faster": "slower", "same": "same"}
+    for compared in (compare_best, compare_configurations):
+        forth, away = compared(one, two), compared(two, one)
+        assert [mirrored[row["verdict"]] for row in forth] == [row["verdict"] for row in away]
+        for row in forth:
+            if row["verdict"] != "same":
+                used = [[us for _, some in taken for us in some] for taken in (mine, other)]
+                assert min(map(len, used)) > 1
+                assert row["a_time_us"] != row["b_time_us"]
+    for side in sides:
+        side.database.close()
+
+
+def test_one_sample_a_side_is_no_evidence_of_a_change(tmp_path: Path) -> None:
+    one, two = (timed(tmp_path / f"{us}.sqlite", {Configuration.of("v3", block=64): [Round("screen", (us,), 16)]}) for us in (40.0, 80.0))
+    for more in ((), ("--configurations",)):
+        (row,) = rows("compare", str(one), str(two), *more)
+        assert (row["change"], row["verdict"]) == (1.0, "same")
+
+
+def test_times_of_unlike_rounds_are_not_compared(tmp_path: Path) -> None:
+    configuration = Configuration.of("v3", block=64)
+    first = timed(tmp_path / "first.sqlite", {configuration: [Round("screen", (80.0, 80.1, 80.2), 16)]})
+    final = timed(tmp_path / "final.sqlite", {configuration: [Round("final", (40.0, 40.1, 40.2), 16)]})
+    assert rows("compare", str(first), str(final), "--configurations") == []
+
+
+def test_a_real_replay_changes_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "replay.sqlite")
+    said("sweep", "softmax", "--device", "recorded", "--size", "4096x4096", "--version", "v1", "--db", path, "--json")
+    shipped = str(shipped_databases()[0])
+    assert len(rows("compare", shipped, path, "--configurations", "--tolerance", "0")) == 12
+    assert rows("compare", shipped, path, "--configurations", "--changed", "--tolerance", "0") == []
 
 
 def screened(path: Path, slowdown: float) -> Path:

@@ -3,6 +3,7 @@
 A stand-in for PyCUDA and one for NVML tell of two GPUs of different kinds, in processes of their own.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -73,6 +74,27 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", folder / "libcuda.c"], check=True)
     path = os.pathsep.join([str(folder), str(Path(__file__).parent.parent), *filter(None, sys.path)])
     return {**os.environ, "PYTHONPATH": path, "LD_LIBRARY_PATH": str(folder)}
+
+
+def test_doctor_checks_every_gpu_that_the_driver_sees(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", "doctor", "--json"], env=environment, capture_output=True, text=True, timeout=120
+    )
+    said = {row["what"]: (row["state"], row["said"]) for row in json.loads(done.stdout)}
+    assert [name for name in said if name.startswith("GPU ") and ":" not in name] == ["GPU 0", "GPU 1"]
+    assert said["GPU 0"][1].startswith("NVIDIA A100: compute capability 8.0, 1024 SMs")
+    assert said["GPU 1"][1].startswith("NVIDIA H200: compute capability 9.0, 1025 SMs")
+    assert done.returncode == 1
+    assert "broken" in {state for name, (state, _) in said.items() if name.startswith("GPU 1: ")}  # the stand-in runs nothing
+    if said["GPU 1: nvcc"][0] == "ok":
+        assert said["GPU 0: clocks"] == ("ok", "the SM clock is 1410 MHz, held back by: power cap")
+        assert said["GPU 1: clocks"] == ("ok", "the SM clock is 1980 MHz")
+
+
+def test_doctor_counts_the_gpus_even_without_pycuda(environment: dict[str, str], tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['pycuda'] = None; from autotune.cli.doctor import _gpu; print(_gpu())"
+    done = subprocess.run([sys.executable, "-c", hidden], env=environment, capture_output=True, text=True, timeout=120)
+    assert "the CUDA driver sees 2 GPUs" in done.stdout, done
 
 
 def test_a_gpu_is_chosen_by_its_number_for_its_context_what_is_compiled_and_its_clocks(environment: dict[str, str]) -> None:

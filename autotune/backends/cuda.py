@@ -213,6 +213,8 @@ def describe(ordinal: int = 0) -> list[tuple[str, bool, str]]:
             report.append((name, True, ask()))
         except (AutotuneError, Failure) as error:
             report.append((name, False, str(error)))
+        except Exception as error:  # a broken installation may fail in any way, and the other steps are still worth knowing
+            report.append((name, False, f"{type(error).__name__}: {error}"))
         return report[-1][1]
 
     try:

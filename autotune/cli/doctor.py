@@ -12,7 +12,7 @@ from autotune import __version__
 from autotune.backends.select import gpu_count
 from autotune.catalogue import operation_names
 from autotune.cli.options import db_option
-from autotune.cli.output import Column, Form, Row, emit, reading
+from autotune.cli.output import Column, Form, Row, counted, emit, reading
 from autotune.database import Database, default_path, shipped_databases
 from autotune.errors import AutotuneError
 
@@ -109,7 +109,12 @@ def _gpu() -> list[Row]:
     if not gpu_count():
         return [_row("CUDA GPU", "missing", "the CUDA driver sees none; the emulator and recorded measurements work without one")]
     if importlib.util.find_spec("pycuda") is None:
-        return []
+        found = counted(gpu_count(), "GPU")
+        return [_row("CUDA GPU", "ok", f"the CUDA driver sees {found}; what they are and whether they work is said once PyCUDA is here")]
     from autotune.backends.cuda import describe
 
-    return [_row(name, "ok" if works else "broken", said) for name, works, said in describe()]
+    return [
+        _row(f"GPU {ordinal}" if name == "GPU" else f"GPU {ordinal}: {name}", "ok" if works else "broken", said)
+        for ordinal in range(gpu_count())
+        for name, works, said in describe(ordinal)
+    ]

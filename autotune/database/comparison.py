@@ -1,5 +1,6 @@
 """What two databases say about the same problems: what changed, and what of it is more than noise."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -13,6 +14,7 @@ from autotune.statistics import confidence_interval
 from autotune.trial import Round, TimingProtocol
 
 Row = dict[str, Any]
+Rounds = Sequence[Round]
 
 # Two runs of the same kernel on one H200 agree within 1 %, so less than that is no change, however narrow the intervals of each run are.
 RUN_TO_RUN = 0.01
@@ -21,6 +23,13 @@ _PROBLEM = (
     *("operation", "dtype", "rows", "cols", "input_stride", "output_stride", "input_alignment", "output_alignment", "in_place"),
     *("protocol", "protocol_rule"),
 )
+
+
+_SAMPLES = f"""
+SELECT s.value AS us FROM rounds r, json_each(r.samples_us) s WHERE r.trial IN (
+    SELECT trial FROM trial_results
+    WHERE (device, {", ".join(_PROBLEM)}, version, json(parameters)) = (?, {", ".join("?" * len(_PROBLEM))}, ?, json(?)))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +55,32 @@ def compare_best(a: Side, b: Side, tolerance: float = RUN_TO_RUN) -> list[Row]:
     """The best of each problem that both have settled under the same protocol, in the order of a's rows.
 
     `change` is the time of b over that of a, less 1; `verdict` is "slower" or "faster" where the intervals of the two do not meet and
-    the change is more than `tolerance`, else "same".
+    the change is more than `tolerance`, else "same". An interval without width, as of one sample, says nothing of noise, and a replay of
+    what the other side measured is no measurement: in both cases the verdict is "same".
     """
     theirs = {_key(row): row for row in b.database.best(device=b.device.name)}
-    pairs = ((mine, theirs.get(_key(mine))) for mine in a.database.best(device=a.device.name))
-    return [_best_row(mine, other, tolerance) for mine, other in pairs if other]
+    rows = []
+    for mine in a.database.best(device=a.device.name):
+        if other := theirs.get(_key(mine)):
+            row = _best_row(mine, other, tolerance)
+            replayed = row["verdict"] != "same" and (_replays(a, mine, b) or _replays(b, other, a))
+            rows.append(row | {"verdict": "same"} if replayed else row)
+    return rows
 
 
 def compare_configurations(a: Side, b: Side, tolerance: float = RUN_TO_RUN) -> list[Row]:
     """The same for every configuration that was timed in both, by its latest trial of the most careful kind.
 
-    Times are of the most careful kind of round that both trials have: the first times of a kernel and those against rivals differ.
+    Times are of the most careful kind of round that both trials have: the first times of a kernel and those against rivals differ. Where
+    they have none in common there is nothing to compare.
     """
     rows = []
     for timing in a.database.protocols_measured(a.device):
         theirs = _latest(b, timing)
         for key, mine in _latest(a, timing).items():
-            if other := theirs.get(key):
-                rows.append(_configuration_row(mine, other, timing, tolerance))
+            other = theirs.get(key)
+            if other and (alike := _alike(mine, other)):
+                rows.append(_configuration_row(mine, other, alike, timing, tolerance))
     return sorted(rows, key=lambda row: -abs(row["change"]))
 
 
@@ -105,10 +122,13 @@ def _best_row(mine: Row, other: Row, tolerance: float) -> Row:
     }
 
 
-def _configuration_row(mine: StoredTrial, other: StoredTrial, timing: TimingProtocol, tolerance: float) -> Row:
-    a_rounds, b_rounds = _alike(mine, other)
-    a_time_us, b_time_us = (median(median(taken.samples_us) for taken in rounds) for rounds in (a_rounds, b_rounds))
-    a_samples_us, b_samples_us = ([sample for taken in rounds for sample in taken.samples_us] for rounds in (a_rounds, b_rounds))
+def _configuration_row(
+    mine: StoredTrial, other: StoredTrial, alike: tuple[Rounds, Rounds], timing: TimingProtocol, tolerance: float
+) -> Row:
+    a_time_us, b_time_us = (median(median(taken.samples_us) for taken in rounds) for rounds in alike)
+    a_interval, b_interval = (confidence_interval([us for taken in rounds for us in taken.samples_us]) for rounds in alike)
+    a_all, b_all = ({us for taken in trial.rounds for us in taken.samples_us} for trial in (mine, other))
+    replay = (mine.replayed and a_all <= b_all) or (other.replayed and b_all <= a_all)
     problem = mine.problem
     change = b_time_us / a_time_us - 1
     return {
@@ -124,24 +144,35 @@ def _configuration_row(mine: StoredTrial, other: StoredTrial, timing: TimingProt
         "b_time_us": b_time_us,
         "change": change,
         "same_template": mine.template_sha == other.template_sha,
-        "verdict": _verdict(change, confidence_interval(a_samples_us), confidence_interval(b_samples_us), tolerance),
+        "verdict": "same" if replay else _verdict(change, a_interval, b_interval, tolerance),
     }
 
 
-def _alike(mine: StoredTrial, other: StoredTrial) -> tuple[Sequence[Round], Sequence[Round]]:
-    """The rounds of the most careful kind that both have; of what each has where they have none in common."""
+def _alike(mine: StoredTrial, other: StoredTrial) -> tuple[Rounds, Rounds] | None:
+    """The rounds of the most careful kind that both have; None where they have none in common."""
     for kind in CARE:
         a, b = ([taken for taken in trial.rounds if taken.kind == kind] for trial in (mine, other))
         if a and b:
             return a, b
-    return mine.evidence, other.evidence
+    return None
 
 
 def _verdict(change: float, a: tuple[float, float], b: tuple[float, float], tolerance: float) -> str:
+    known = a[0] < a[1] and b[0] < b[1]
     apart = a[1] < b[0] or b[1] < a[0]
-    if not apart or abs(change) <= tolerance:
+    if not known or not apart or abs(change) <= tolerance:
         return "same"
     return "slower" if change > 0 else "faster"
+
+
+def _replays(side: Side, best: Row, other: Side) -> bool:
+    """Whether `best` of `side` was chosen by times that `other` measured for the same configuration."""
+    if not best["replayed"]:
+        return False
+    chosen = side.database.select("SELECT value AS us FROM rounds r, json_each(r.samples_us) WHERE r.trial = ?", (best["trial"],))
+    problem = [best[column] for column in _PROBLEM]
+    measured = other.database.select(_SAMPLES, (other.device.name, *problem, best["version"], json.dumps(best["parameters"])))
+    return {row["us"] for row in chosen} <= {row["us"] for row in measured}
 
 
 def _latest(side: Side, timing: TimingProtocol) -> dict[tuple[object, object], StoredTrial]:
