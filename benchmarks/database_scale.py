@@ -1,30 +1,43 @@
-"""How fast a database of a million trials answers.
+"""How fast a database of a million trials answers: `python benchmarks/database_scale.py` writes results/database_scale.md and .json.
 
-    python benchmarks/database_scale.py [TRIALS] [PATH]
-
-Builds the database at PATH (a temporary file when none is named) unless it exists, with 250 configurations on each problem, and
-prints the time of each question in milliseconds: the median of five, each on a connection of its own.
+The database is built at --db (a temporary file when none is named) unless it exists, with 250 configurations on each problem. Every figure
+is the median of several runs, by the wall clock and by the CPU time of the process, which a busy machine does not stretch: questions each
+on a connection of their own, the promises and the report each in processes of their own.
 """
 
+import json
+import os
+import platform
+import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+import click
+
+from autotune.catalogue import load, shipped
 from autotune.configuration import Configuration
 from autotune.database import Database, Settled
 from autotune.device import Device
 from autotune.problem import Problem
-from autotune.source import Source, identity
+from autotune.source import templates
 from autotune.trial import Environment, Instance, Outcome, Round, TimingProtocol
+
+Row = dict[str, Any]
 
 DEVICE = Device("NVIDIA H200", (9, 0), 132, 60 << 20, 6144, 232448, 233472)
 ENVIRONMENT = Environment("0.1.0", "3.11", "Linux", driver="580", cuda="13.0", compiler="nvcc 13.0")
 COLD = TimingProtocol("cold", 1, "cold L2, median of samples")
-VERSIONS = 5
-CONFIGURATIONS = [Configuration.of(f"v{i % VERSIONS}", block=32 * (1 + i // VERSIONS), vector=1) for i in range(250)]
+OPERATION = load("softmax")
+VERSIONS = ("v1", "v2", "v3", "v4")
+CONFIGURATIONS = [c for c in OPERATION.configurations() if c.version in VERSIONS][:250]
 
 
 def build(path: Path, trials: int) -> None:
@@ -32,10 +45,9 @@ def build(path: Path, trials: int) -> None:
     with Database(path, create=True) as db:
         run = db.begin_run(DEVICE, ENVIRONMENT, COLD)
         shas = {}
-        for version in range(VERSIONS):
-            text = f"__global__ void softmax_v{version}();"
-            db.add_template("softmax", f"v{version}", Source(text, identity(text)))
-            shas[f"v{version}"] = identity(text)
+        for name, source in templates(OPERATION):
+            db.add_template("softmax", name, source)
+            shas[name] = source.sha
         problems = [Problem("softmax", 1 + i // 64, 64 * (1 + i % 64)) for i in range(max(1, trials // len(CONFIGURATIONS)))]
         with db.write():
             for configuration in CONFIGURATIONS:
@@ -110,26 +122,131 @@ QUESTIONS: dict[str, Callable[[Database], object]] = {
 }
 
 
-def main(trials: int, path: Path | None) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = path or Path(folder) / "million.sqlite"
-        if not path.exists():
-            started = time.perf_counter()
-            build(path, trials)
-            print(f"built in {time.perf_counter() - started:.0f} s")
-        with Database(path, mode="read") as db:
-            counted = db.select("SELECT count(*) AS trials FROM trials")[0]["trials"]
-        print(f"{counted} trials, {path.stat().st_size / 1e6:.0f} MB")
-        for name, ask in QUESTIONS.items():
-            print(f"{name:32} {1e3 * statistics.median(timed(path, ask) for _ in range(5)):9.2f} ms", flush=True)
+# What is promised, each as code that a new process runs and times: before the clock starts, and while it runs.
+PROMISES = {
+    "import autotune, once NumPy is imported": (200, "import numpy", "import autotune"),
+    "construct a dispatcher": (
+        50,
+        "import numpy, autotune; autotune.Dispatcher",
+        "autotune.Dispatcher('softmax', db=path, device='emulator')",
+    ),
+    "inspect best, query": (1000, "from autotune.database import Database; db = Database(path, mode='read')", "db.best()"),
+}
+MORE = {
+    "import what a dispatcher is made of": ("import numpy, autotune", "autotune.Dispatcher"),
+    "first decision of a dispatcher (reads every best kernel)": (
+        "from autotune.dispatch import explain; from autotune.problem import Problem; from autotune.device import Device; "
+        f"device = {DEVICE!r}",
+        "explain(Problem('softmax', 5, 4096), device, db=path)",
+    ),
+    "autotune inspect best, the whole command": (
+        "import io, contextlib",
+        "from autotune.cli import main\nwith contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "    main(['inspect', 'best', '--json', '--db', path])",
+    ),
+    "autotune report --html, the whole command": (
+        "import io, contextlib, tempfile",
+        "from autotune.cli import main\nwith contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "    main(['report', '--html', tempfile.mkdtemp() + '/x.html', '--db', path])",
+    ),
+}
+HEAVY = ("optuna", "sqlite_utils", "pandas", "rich", "pycuda", "cuda", "click")  # what `import autotune` must not bring
 
 
-def timed(path: Path, ask: Callable[[Database], object]) -> float:
-    started = time.perf_counter()
+def timed(path: Path, ask: Callable[[Database], object]) -> tuple[float, float]:
+    """Milliseconds by the wall clock and of CPU time that a question takes, opening the database included."""
+    wall, cpu = time.perf_counter(), time.process_time()
     with Database(path, mode="read") as db:
         ask(db)
-        return time.perf_counter() - started
+        return 1e3 * (time.perf_counter() - wall), 1e3 * (time.process_time() - cpu)
+
+
+def timed_alone(path: Path, before: str, code: str) -> tuple[float, float]:
+    """The same of `code` in a process of its own that has run `before`."""
+    text = f"import sys, time; path = sys.argv[1]\n{before}\nwall, cpu = time.perf_counter(), time.process_time()\n{code}\n"
+    text += "print(1e3 * (time.perf_counter() - wall), 1e3 * (time.process_time() - cpu), file=sys.stderr)"
+    with_bytecode = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run([sys.executable, "-c", text, str(path)], capture_output=True, text=True, check=True, env=with_bytecode)
+    wall, cpu = done.stderr.splitlines()[-1].split()
+    return float(wall), float(cpu)
+
+
+def brought() -> list[str]:
+    """Which of the heavy packages `import autotune` brings."""
+    code = f"import sys, autotune; print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+def figure(name: str, runs: int, take: Callable[[], tuple[float, float]], limit_ms: float | None = None) -> Row:
+    """One line of the table: medians of `runs` runs after one that does not count."""
+    take()
+    taken = [take() for _ in range(runs)]
+    wall_ms, cpu_ms = (statistics.median(column) for column in zip(*taken, strict=True))
+    print(f"{name:60} {wall_ms:10.2f} ms, CPU {cpu_ms:10.2f} ms", flush=True)
+    return {"what": name, "wall_ms": round(wall_ms, 2), "cpu_ms": round(cpu_ms, 2), "runs": runs, "limit_ms": limit_ms}
+
+
+def measure(path: Path, runs: int) -> Row:
+    """All figures, and what they were taken on."""
+    with Database(path, mode="read") as db:
+        (counted,) = db.select("SELECT (SELECT count(*) FROM trials) AS trials, (SELECT count(*) FROM problems) AS problems")
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "system": f"{platform.system()} {platform.machine()}"},
+        "versions": {
+            "python": platform.python_version(),
+            "sqlite": sqlite3.sqlite_version,
+            **{name: version(name) for name in ("pycuda-autotune", "numpy")},
+        },
+        **counted,
+        "megabytes": round(path.stat().st_size / 1e6),
+        "brought_by_import": brought(),
+        "promises": [
+            figure(name, runs, partial(timed_alone, path, before, code), limit) for name, (limit, before, code) in PROMISES.items()
+        ],
+        "commands": [figure(name, min(runs, 3), partial(timed_alone, path, before, code)) for name, (before, code) in MORE.items()],
+        "questions": [figure(name, runs, partial(timed, path, ask)) for name, ask in QUESTIONS.items()],
+    }
+
+
+def page(found: Row) -> str:
+    """The page that says it."""
+    machine, versions = found["machine"], found["versions"]
+    said = ", ".join(f"{name} {number}" for name, number in versions.items())
+    lines = [
+        "# How a database of a million trials answers\n",
+        f"Written by `python benchmarks/database_scale.py` on {found['date']}: {found['trials']:,} trials of "
+        f"{found['problems']:,} problems in {found['megabytes']} MB, on {machine['cores']} cores with a load of {machine['load']} "
+        f"({machine['system']}; {said}). Medians. "
+        "Other work on the machine stretches the wall clock's times much and CPU time little.\n",
+        f"`import autotune` brings {', '.join(found['brought_by_import']) or 'none'} of {', '.join(HEAVY)}.\n",
+        "| promised | at most, ms | CPU ms | wall ms | runs | |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for row in found["promises"]:
+        kept = "kept" if row["cpu_ms"] < row["limit_ms"] else "not kept"
+        lines.append(f"| {row['what']} | {row['limit_ms']} | {row['cpu_ms']:.1f} | {row['wall_ms']:.1f} | {row['runs']} | {kept} |")
+    for title, key in (("whole commands, in a process of their own", "commands"), ("question, opening the file included", "questions")):
+        lines += ["", f"| {title} | CPU ms | wall ms | runs |", "| --- | ---: | ---: | ---: |"]
+        lines += [f"| {row['what']} | {row['cpu_ms']:.1f} | {row['wall_ms']:.1f} | {row['runs']} |" for row in found[key]]
+    return "\n".join([*lines, ""])
+
+
+@click.command()
+@click.option("--trials", type=click.IntRange(250), default=1_000_000, show_default=True)
+@click.option("--db", type=click.Path(path_type=Path), help="Where to build the database, or where it is already.")
+@click.option("--runs", type=click.IntRange(1), default=7, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=shipped("results"), help="The folder to write to.")
+def main(trials: int, db: Path | None, runs: int, out: Path) -> None:
+    """Measure how a database of many trials answers."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = db or Path(folder) / "million.sqlite"
+        if not path.exists():
+            build(path, trials)
+        found = measure(path, runs)
+    (out / "database_scale.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (out / "database_scale.md").write_text(page(found), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    main()

@@ -1,5 +1,6 @@
 """What is shipped in results/ is whole, was measured by what is here, and is what its page says."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from autotune.backends.recorded import RecordedBackend
 from autotune.catalogue import load, shipped
 from autotune.database import Database, shipped_databases
+from benchmarks import database_scale
 from benchmarks.results_readme import page
 
 SOFTMAX = load("softmax")
@@ -24,6 +26,25 @@ def test_something_is_shipped() -> None:
 
 def test_the_page_is_what_the_databases_say() -> None:
     assert (shipped("results") / "README.md").read_text(encoding="utf-8") == page(shipped_databases())
+
+
+def test_the_page_on_scale_is_what_was_measured() -> None:
+    found = json.loads((shipped("results") / "database_scale.json").read_text(encoding="utf-8"))
+    assert (shipped("results") / "database_scale.md").read_text(encoding="utf-8") == database_scale.page(found)
+    assert found["trials"] >= 1_000_000
+    assert all(row["cpu_ms"] < row["limit_ms"] for row in found["promises"])
+    assert found["brought_by_import"] == database_scale.brought() == []
+
+
+def test_the_database_that_scale_is_measured_with_answers_every_question(tmp_path: Path) -> None:
+    database_scale.build(tmp_path / "small.sqlite", 500)
+    with Database(tmp_path / "small.sqlite", mode="read") as database:
+        assert len(database.best()) == 2
+        for ask in database_scale.QUESTIONS.values():
+            ask(database)
+    for _, before, code in database_scale.PROMISES.values():
+        wall_ms, cpu_ms = database_scale.timed_alone(tmp_path / "small.sqlite", before, code)
+        assert min(wall_ms, cpu_ms) > 0
 
 
 def test_every_problem_is_confirmed_with_samples_clock_and_provenance(path: Path) -> None:
