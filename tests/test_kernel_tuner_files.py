@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from autotune.catalogue import load
 from autotune.database import Database
-from autotune.database.kernel_tuner import VERSION, import_cache, read_cache
+from autotune.database.kernel_tuner import VERSION, import_cache
+from autotune.database.kernel_tuner_cache import read_cache
 from autotune.dispatch.knowledge import read as knowledge_of
 from autotune.dispatch.store import Layer
 from autotune.errors import UsageError

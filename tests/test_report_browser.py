@@ -16,7 +16,8 @@ from selenium.webdriver.support.color import Color
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from autotune.database import Database
-from autotune.database.kernel_tuner import import_cache, read_cache
+from autotune.database.kernel_tuner import import_cache
+from autotune.database.kernel_tuner_cache import read_cache
 from autotune.report.data import collect
 from autotune.report.page import page
 from tests.browser import CHROMEDRIVER, CHROMIUM

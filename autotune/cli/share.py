@@ -1,7 +1,8 @@
 """`autotune export`, `import` and `rebuild`: how measurements travel, and what follows from them."""
 
 import json
-import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from autotune.catalogue import load, operation_names
 from autotune.cli.options import db_option, dtype_option, kernels_option, reading_database, size_option
 from autotune.cli.output import Column, Form, Row, counted, emit, reading, say
 from autotune.database import Database, default_path
-from autotune.database.kernel_tuner import import_cache, is_cache, read_cache
+from autotune.database.kernel_tuner import import_cache
+from autotune.database.kernel_tuner_cache import Cache, is_cache, read_cache
+from autotune.database.placing import new_file
 from autotune.database.rebuild import templates_here
+from autotune.database.transfer import Vetted, vetted
 from autotune.element import element
-from autotune.errors import UsageError
+from autotune.errors import AutotuneError, UsageError
 from autotune.problem import parse_size
 from autotune.selector import train_all
 
@@ -84,15 +88,19 @@ def export_command(
 def import_command(files: tuple[Path, ...], with_kernels: bool, dtype: str, db: Path | None, kernels: Path | None, form: Form) -> None:
     """Add what FILES say: databases and exports of autotune, and cache files of Kernel Tuner.
 
-    Doing it again adds nothing, and the order does not matter. What was confirmed here is never replaced by what others say.
+    Doing it again adds nothing, and the order does not matter. What was confirmed here is never replaced by what others say. All FILES are
+    checked first, and nothing is imported unless every one of them can be. Should the disk become full then, each file went in whole or
+    not at all, and the message says which.
     """
     for file in files:
         if wrong := _unlike(file):
-            raise UsageError(f"{file} {wrong}; {ACCEPTED}")
+            raise UsageError(f"{file} {wrong}; nothing was imported, for {ACCEPTED}")
     trusted = _templates(kernels) if with_kernels else []
     name = element(dtype).name
-    with Database(db or default_path(), create=True) as database:
-        rows = [_import(database, file, trusted, name) for file in files]
+    with ExitStack() as stack:
+        sources = [(file, _checked(file, name, stack)) for file in files]
+        with Database(db or default_path(), create=True) as database:
+            rows = list(_added(database, sources, trusted))
     emit(rows, IMPORTED, form)
 
 
@@ -129,19 +137,34 @@ def _unlike(file: Path) -> str:
     return "" if head == b"SQLite format 3\0" or is_cache(file) else "is neither an SQLite database nor JSON"
 
 
-def _import(database: Database, file: Path, trusted: list[str], dtype: str) -> Row:
-    if is_cache(file):
-        cache = read_cache(file, dtype)
-        added = import_cache(database, cache)
-        note = f"Kernel Tuner: {cache.problem} on {cache.device}"
-        return _imported(file, added, note + ("; its last line was cut short and is left out" if cache.cut else ""))
+def _checked(file: Path, dtype: str, stack: ExitStack) -> Vetted | Cache:
+    """What `file` says, every word of which can be imported. Raises UsageError otherwise."""
     try:
-        brought = database.import_from(file, kernels_of=trusted)
+        return read_cache(file, dtype) if is_cache(file) else stack.enter_context(vetted(file))
     except UsageError as error:
-        if "--db" not in str(error):
-            raise
-        raise UsageError(f"{str(error).partition(';')[0]}; nothing was imported, for {ACCEPTED}") from error
-    return _imported(file, brought.added, "; ".join(brought.clashes))
+        said = str(error)
+        if "--db" in said:
+            raise UsageError(f"{said.partition(';')[0]}; nothing was imported, for {ACCEPTED}") from error
+        if "nothing was imported" not in said:
+            raise UsageError(f"{said}; nothing was imported") from error
+        raise
+
+
+def _added(database: Database, sources: Sequence[tuple[Path, Vetted | Cache]], trusted: list[str]) -> Iterator[Row]:
+    """Add each source in a transaction of its own, and tell what it brought."""
+    for place, (file, source) in enumerate(sources):
+        try:
+            if isinstance(source, Cache):
+                cut = "; its last line was cut short and is left out" if source.cut else ""
+                note = f"Kernel Tuner: {source.problem} on {source.device}{cut}"
+                yield _imported(file, import_cache(database, source), note)
+            else:
+                brought = database.merge(source, kernels_of=trusted)
+                yield _imported(file, brought.added, "; ".join(brought.clashes))
+        except AutotuneError as error:
+            names = [str(name) for name, _ in sources]
+            said = f"{', '.join(names[:place])} went in before, {', '.join(names[place:])} did not" if place else "nothing was imported"
+            raise type(error)(f"{error}; {said}") from error
 
 
 def _imported(file: Path, added: dict[str, int], note: str) -> Row:
@@ -163,7 +186,8 @@ def _write_trials(database: Database, trials: list[Row], t4_file: Path | None, o
     if t4_file:
         from autotune.database.t4 import document
 
-        _write_new(t4_file, json.dumps(document(database, trials), indent=1))
+        with new_file(t4_file) as partial:
+            partial.write_text(json.dumps(document(database, trials), indent=1, allow_nan=False), encoding="utf-8")
         click.echo(f"{t4_file}: {counted(len(trials), 'result')}")
     if optuna_file:
         from autotune.database import optuna_storage
@@ -171,16 +195,3 @@ def _write_trials(database: Database, trials: list[Row], t4_file: Path | None, o
         studies = optuna_storage.export(trials, optuna_file)
         held = f"{counted(len(trials), 'trial')} in {counted(studies, 'study')}"
         click.echo(f"{optuna_file}: {held}; optuna-dashboard sqlite:///{optuna_file} shows them")
-
-
-def _write_new(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.link(partial, path)  # unlike a rename, never over a file that is there
-    except FileExistsError as error:
-        raise UsageError(f"{path} exists; export to a new file") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}; export to another folder") from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -1,18 +1,20 @@
 """Opening a database file, and the one way to write to it."""
 
-import os
 import sqlite3
+import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
+from autotune.database.faults import explanation
 from autotune.database.filesystem import network_filesystem
+from autotune.database.placing import clear_leftovers, partial_of
 from autotune.database.schema import APPLICATION_ID, SCHEMA
 from autotune.database.views import VIEWS
-from autotune.errors import AutotuneError, StorageError, UsageError
+from autotune.errors import AutotuneError, UsageError
 
 BUSY_TIMEOUT_S = 30.0
 ATTEMPTS = 4  # two minutes in all: longer than any transaction of ours, so whoever still holds the lock is stuck
@@ -24,29 +26,29 @@ Mode = Literal["read", "write"]
 class Connection:
     """One open database file. Use it as a context manager, in the thread that opened it.
 
-    `mode` is "read" or "write"; with `create`, a missing or empty file is made into a database. An older file is brought to today's
-    schema: on writing for good, after a copy of it is laid beside it, and on reading in memory. Raises UsageError when `path` cannot be
-    opened that way: missing, not a database, damaged, of a newer schema, not writable, or on a network file system.
+    `mode` is "read" or "write"; with `create`, a missing or empty file is made into a database, and goes again where the block that it was
+    made for fails before anything is stored. An older file is brought to today's schema: on writing for good, after a copy of it is laid
+    beside it, and on reading in memory. Raises UsageError when `path` cannot be opened that way: missing, not a database, damaged, of a
+    schema that is not known, an export that was to be written to, not writable, or on a network file system.
     """
 
     def __init__(self, path: str | Path, mode: Mode = "write", create: bool = False) -> None:
         self.path = Path(path)
         self.mode = mode
         self._file: tuple[int, int] | None = None  # which file was opened to be written
-        if self.path.is_dir():
-            raise UsageError(f"database {self.path} is a folder; name a file in it, such as {self.path / 'autotune.sqlite'}")
-        if self.path.exists() and not self.path.is_file():
-            raise UsageError(f"database {self.path} is not a regular file; name one with --db")
-        if not self.path.exists() and not (create and mode == "write"):
-            raise UsageError(
-                f"database {self.path} does not exist; `autotune sweep` or `autotune import` creates one, or name another with --db"
-            )
+        self._made: list[Path] = []  # the file and folders that were made for it
         try:
+            found = self._look(create and mode == "write")
+            self._made = [] if found else [self.path, *(folder for folder in self.path.parents if not folder.exists())]
             with self._explained():
                 self._connection = self._open_to_write(create) if mode == "write" else self._open_to_read()
             self._file = _identity(self.path) if mode == "write" else None
         except OSError as error:
+            self._unmake()
             raise UsageError(f"database {self.path} cannot be opened: {error.strerror}; name another with --db") from error
+        except BaseException:
+            self._unmake()
+            raise
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -57,6 +59,8 @@ class Connection:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+        if error is not None:
+            self._unmake()
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -90,6 +94,32 @@ class Connection:
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
 
+    def _look(self, may_be_missing: bool) -> bool:
+        """Whether there is a file. Raises UsageError for one that is no regular file, and OSError where that cannot be told."""
+        try:
+            kind = self.path.stat().st_mode
+        except FileNotFoundError:
+            if may_be_missing:
+                return self.path.is_symlink()  # one to a file that is still to be made is somebody's
+            raise UsageError(
+                f"database {self.path} does not exist; `autotune sweep` or `autotune import` creates one, or name another with --db"
+            ) from None
+        if stat.S_ISDIR(kind):
+            raise UsageError(f"database {self.path} is a folder; name a file in it, such as {self.path / 'autotune.sqlite'}")
+        if not stat.S_ISREG(kind):
+            raise UsageError(f"database {self.path} is not a regular file; name one with --db")
+        return True
+
+    def _unmake(self) -> None:
+        """Remove what was made for this database, which must be closed, unless something is in it or another process has it open."""
+        if not self._made:
+            return
+        with suppress(OSError, sqlite3.Error):
+            if self.path.exists():
+                _remove_empty(self.path)
+            for folder in self._made[1:]:
+                folder.rmdir()
+
     def _open_to_write(self, create: bool) -> sqlite3.Connection:
         folder = self.path.parent
         if create:
@@ -109,6 +139,11 @@ class Connection:
 
     def _prepare(self, connection: sqlite3.Connection, create: bool) -> None:
         schema = self._schema(connection, empty_is_fine=create)
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'manifest'").fetchone():
+            raise UsageError(
+                f"database {self.path} is an export, which stays as its manifest says; "
+                f"take it into a database of your own with `autotune import {self.path} --db mine.sqlite` and name that with --db"
+            )
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA synchronous = NORMAL")
         _retry(connection, "PRAGMA journal_mode = WAL")
@@ -119,8 +154,8 @@ class Connection:
         from autotune.database.migrations import migrate
 
         if 0 < schema < SCHEMA:
-            partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
-            partial.unlink(missing_ok=True)
+            clear_leftovers(self.path)
+            partial = partial_of(self.path)
             connection.execute("VACUUM INTO ?", (str(partial),))
             partial.replace(self.path.with_name(f"{self.path.name}.schema{schema}"))
         self._connection = connection
@@ -143,9 +178,11 @@ class Connection:
     def _open_checked(self, uri: str) -> sqlite3.Connection:
         connection = sqlite3.connect(uri, timeout=BUSY_TIMEOUT_S, isolation_level=None, uri=True)
         try:
-            connection.execute("PRAGMA query_only = ON")
             schema = self._schema(connection)
-            return connection if schema == SCHEMA and _views_are_ours(connection) else _migrated_copy(connection)
+            if schema == SCHEMA and not _views_are_ours(connection):
+                _shadow_views(connection)
+            connection.execute("PRAGMA query_only = ON")
+            return connection if schema == SCHEMA else _migrated_copy(connection)
         except BaseException:
             connection.close()
             raise
@@ -165,6 +202,11 @@ class Connection:
             raise UsageError(
                 f"database {self.path} is of schema {schema} and this autotune knows up to {SCHEMA}; install the newer autotune"
             )
+        if schema < 1 or not tables:
+            raise UsageError(
+                f"database {self.path} says that it is of schema {schema}, which no autotune has written; restore a copy, or name another "
+                "with --db"
+            )
         return schema
 
     @contextmanager
@@ -172,8 +214,8 @@ class Connection:
         """Turns what SQLite says into one sentence of ours."""
         try:
             yield
-        except sqlite3.DatabaseError as error:
-            if explained := _explanation(self.path, error):
+        except sqlite3.Error as error:
+            if explained := explanation(self.path, error, ATTEMPTS * BUSY_TIMEOUT_S / 60):
                 raise explained from error
             raise
 
@@ -185,6 +227,17 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _remove_empty(path: Path) -> None:
+    """Remove a database without rows. Raises sqlite3.Error where it is in use, and leaves one with rows alone."""
+    with closing(sqlite3.connect(f"file:{quote(bytes(path.resolve()))}?mode=rw", uri=True, timeout=0, isolation_level=None)) as connection:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("BEGIN EXCLUSIVE")
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> '_sqlite_migrations'").fetchall()
+        if not any(connection.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for (name,) in tables):
+            for end in ("", "-wal", "-shm", "-journal"):
+                path.with_name(path.name + end).unlink(missing_ok=True)
 
 
 def _migrated_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
@@ -204,6 +257,13 @@ def _views_are_ours(connection: sqlite3.Connection) -> bool:
     return all(views.get(name) == sql.strip() for name, sql in VIEWS.items())
 
 
+def _shadow_views(connection: sqlite3.Connection) -> None:
+    """Ours before those of the file, which an older or a foreign autotune wrote: a copy with ours in it costs seconds where it is large."""
+    connection.execute("PRAGMA temp_store = MEMORY")
+    for sql in VIEWS.values():
+        connection.execute(sql.strip().replace("CREATE VIEW", "CREATE TEMP VIEW", 1))
+
+
 def _retry(connection: sqlite3.Connection, sql: str) -> None:
     """Execute a statement that needs the write lock; SQLite waits for it up to the busy timeout each time."""
     for attempt in range(1, ATTEMPTS + 1):
@@ -213,20 +273,3 @@ def _retry(connection: sqlite3.Connection, sql: str) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or attempt == ATTEMPTS:
                 raise
-
-
-def _explanation(path: Path, error: sqlite3.DatabaseError) -> AutotuneError | None:
-    """What to tell a user about `error`; None when it is a fault of ours."""
-    match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the low byte of an extended code is its primary one
-        case sqlite3.SQLITE_NOTADB:
-            return UsageError(f"database {path} is not an SQLite database; name another with --db")
-        case sqlite3.SQLITE_CORRUPT:
-            return UsageError(f"database {path} is damaged ({error}); restore a copy, or save what is left with sqlite3's .recover")
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return UsageError(f"database {path} cannot be written because the file or its folder is read-only; name another with --db")
-        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
-            return StorageError(f"database {path} could not be written ({error}); all stored before is kept: make room and run again")
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            minutes = ATTEMPTS * BUSY_TIMEOUT_S / 60
-            return AutotuneError(f"database {path} has been locked by another process for {minutes:.0f} minutes; end that process first")
-    return None

@@ -1,35 +1,22 @@
-"""Kernel Tuner's files: its cache files come in as trials, and trials go out in the T4 format of its schema.
+"""Kernel Tuner's measurements: what its cache files say comes in as trials of a version and a protocol of its own."""
 
-A cache file (Kernel Tuner 1.x, `store_cache`) is one JSON object that may lack its end: its header names device, kernel, problem size and
-parameters, and each line of `cache` is one configuration with `times` in milliseconds, or with an error's name in place of a time.
-T4 is described by results-schema.json and metadata-schema.json, version 1.0.0, of the same project.
-"""
-
-import gzip
 import hashlib
 import json
 import sqlite3
 import uuid
-import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import isfinite, prod
-from pathlib import Path
-from typing import Any, TypeGuard
+from collections.abc import Mapping
+from typing import Any
 
 from autotune.choice import Candidate, Choice, choose
 from autotune.configuration import Configuration
 from autotune.database.connection import Connection
 from autotune.database.decide import replace_best
+from autotune.database.kernel_tuner_cache import Cache, is_time, shortened, written_at
 from autotune.database.keys import added, configuration_id, device_id, found_or_added, insert, problem_id
 from autotune.device import Device
-from autotune.errors import UsageError
-from autotune.problem import Problem
 from autotune.source import Source, identity
 from autotune.statistics import median
 from autotune.trial import Outcome
-
-MOST_BYTES = 1 << 30  # of a cache once unpacked; those that are published have up to a hundred million
 
 VERSION = "kernel_tuner"  # a cache does not say which source it is of, so all of a kernel's configurations are of one version
 _TEXT = "// measured by Kernel Tuner, whose cache files hold no source"
@@ -56,53 +43,6 @@ _LASTED = """
 UPDATE runs SET (started, ended) = (SELECT coalesce(min(created), ''), coalesce(max(created), '') FROM trials WHERE run = :run)
 WHERE id = :run
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Cache:
-    """What a cache file says. `cut` tells that its last line was incomplete and is left out."""
-
-    device: str
-    problem: Problem
-    parameters: tuple[str, ...]
-    entries: tuple[Mapping[str, Any], ...]
-    cut: bool
-
-
-def is_cache(path: Path) -> bool:
-    """Whether the file looks like JSON, gzipped or not, rather than like a database."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(64)
-    except OSError:
-        return False
-    return head.startswith(b"\x1f\x8b") or head.lstrip().startswith(b"{")
-
-
-def read_cache(path: Path, dtype: str = "float32") -> Cache:
-    """The cache file at `path`; it does not say its dtype. A problem size (x, y, z) counts as x columns and y * z rows.
-
-    Raises UsageError when the file is not one, or is of a size that is computed by a function.
-    """
-    document, cut = _parsed(path)
-    try:
-        json.dumps(document, ensure_ascii=False).encode()  # JSON can spell halves of characters, which no text of a database may hold
-        sizes = document["problem_size"]
-        x, *others = sizes if isinstance(sizes, list) else [sizes]
-        rows, cols = prod(int(n) for n in others), int(x)
-        if not (rows > 0 and cols > 0 and rows * cols < 2**40):
-            raise ValueError(f"{rows} rows of {cols} columns")
-        problem = Problem(str(document["kernel_name"]), rows, cols, dtype)
-        names = tuple(str(name) for name in document["tune_params_keys"])
-        entries = tuple(dict(entry) for entry in document["cache"].values())
-        if any(not _is_value(entry[name]) for entry in entries for name in names):
-            raise ValueError("a value of a parameter is neither a finite number nor a text")
-        return Cache(str(document["device_name"]) or "unknown", problem, names, entries, cut)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise UsageError(
-            f"{path} is not a cache file of Kernel Tuner ({type(error).__name__}: {error}); it must say device_name, kernel_name, "
-            "problem_size in numbers of at least 1, tune_params_keys and cache"
-        ) from error
 
 
 def import_cache(database: Connection, cache: Cache) -> dict[str, int]:
@@ -157,11 +97,11 @@ def _record(connection: sqlite3.Connection, run: int, cache: Cache, entry: Mappi
         "outcome": outcome.value,
         "message": message,
         "replayed": 0,
-        "created": _timestamp(entry),
+        "created": written_at(entry),
     }
     trial = added(connection, "trials", values)
     if samples_us:
-        _store_round(connection, trial, samples_us, _timestamp(entry))
+        _store_round(connection, trial, samples_us, written_at(entry))
     return True
 
 
@@ -187,19 +127,16 @@ def configuration(cache: Cache, entry: Mapping[str, Any]) -> Configuration:
 
 def _outcome(entry: Mapping[str, Any]) -> tuple[Outcome, tuple[float, ...], str]:
     said = entry.get("__error__", entry.get("time"))
-    if _is_time(said):
-        times = entry.get("times")
-        kept = [ms for ms in times if _is_time(ms)] if isinstance(times, list) else []
-        return Outcome.OK, tuple(1e3 * float(ms) for ms in kept or [said]), ""
-    return ERRORS.get(str(said), Outcome.LAUNCH_ERROR), (), f"Kernel Tuner says {said}"
-
-
-def _is_value(value: Any) -> bool:
-    return isinstance(value, int | str) or (isinstance(value, float) and isfinite(value))
-
-
-def _is_time(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and 0 < value < 1e20  # 1e20 is what old versions wrote for a failure; NaN fails both
+    times = entry.get("times") or [said]
+    if not is_time(said):
+        return ERRORS.get(str(said), Outcome.LAUNCH_ERROR), (), f"Kernel Tuner says {shortened(said)}"
+    if not (isinstance(times, list) and all(map(is_time, times))):
+        return (
+            Outcome.LAUNCH_ERROR,
+            (),
+            f"Kernel Tuner says {shortened(said)}, but its times are not all positive numbers: {shortened(times)}",
+        )
+    return Outcome.OK, tuple(1e3 * float(ms) for ms in times), ""
 
 
 def _settle(connection: sqlite3.Connection, run: int, cache: Cache) -> None:
@@ -249,45 +186,3 @@ def _place(configuration: Configuration) -> tuple[object, ...]:
 def _template(connection: sqlite3.Connection, operation: str) -> int:
     found = connection.execute("SELECT id FROM templates WHERE operation = ? AND version = ?", (operation, VERSION)).fetchone()
     return int(found[0])
-
-
-def _timestamp(entry: Mapping[str, Any]) -> str:
-    """When a line was written, in UTC as our tables have it; its own text where that is no such time."""
-    text = str(entry.get("timestamp", ""))
-    return f"{text[:10]}T{text[11:23]}Z" if text.endswith("+00:00") and len(text) > 23 else text
-
-
-def _parsed(path: Path) -> tuple[Any, bool]:
-    text = _text(path).strip()
-    said = ""
-    for attempt, cut in _completions(text):
-        try:
-            return json.loads(attempt), cut
-        except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError, brackets without end are the other
-            said = said or " ".join(str(error).split())
-    raise UsageError(f"{path} is malformed JSON ({said}); give a cache file as Kernel Tuner's store_cache writes it")
-
-
-def _completions(text: str) -> Iterator[tuple[str, bool]]:
-    """The text as it is, with its missing end, and without its last line, which a killed process leaves incomplete."""
-    yield text, False
-    yield f"{text.rstrip(',')}}}}}", False
-    head, _, _ = text.rpartition("\n")
-    yield f"{head.rstrip().rstrip(',')}}}}}", True
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as plain:
-            packed = plain.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise UsageError(f"{path} holds more than {MOST_BYTES >> 30} GiB, which no cache file does; give a smaller one")
-        return bytes(data).decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); give a cache file as Kernel Tuner writes it"
-        ) from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise UsageError(f"{path} cannot be read ({error}); give a whole cache file, as it is or gzipped") from error

@@ -53,7 +53,13 @@ def migrate(connection: sqlite3.Connection) -> None:
     for name in VIEWS:
         connection.execute(f"DROP VIEW IF EXISTS {name}")
     steps.apply(db)
-    for sql in VIEWS.values():
-        connection.execute(sql)
+    remake_views(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def remake_views(connection: sqlite3.Connection) -> None:
+    """Replace the views of the file by today's, whoever made them."""
+    for name, sql in VIEWS.items():
+        connection.execute(f"DROP VIEW IF EXISTS {name}")
+        connection.execute(sql)

@@ -5,10 +5,8 @@ a measured database is minutes.
 """
 
 import json
-import os
 import shutil
 import sqlite3
-import tempfile
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -17,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.database.connection import Row
-from autotune.errors import AutotuneError, UsageError
+from autotune.database.faults import is_full, no_room_to_work
+from autotune.database.placing import new_file, scratch_folder
+from autotune.errors import AutotuneError
 from autotune.trial import Outcome
 
 ATTRIBUTES = ("outcome", "message", "gb_per_s", "max_error", "registers", "spill_bytes", "static_shared_bytes", "evidence", "template_sha")
@@ -27,51 +27,52 @@ def export(trials: Iterable[Row], path: Path) -> int:
     """Write trials, as `Database.trial_rows` gives them, to the new file `path`; returns how many studies it holds.
 
     The value of a trial is its time in microseconds; one that left the race early is "pruned", one that failed is "fail". Raises
-    UsageError when `path` exists or cannot be written.
+    UsageError when `path` exists or cannot be written, StorageError when there is no room.
     """
-    if path.exists():
-        raise UsageError(f"{path} exists; export to a new file")
     studies: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(trials, key=lambda row: row["trial"]):
         studies[_name(row)].append(row)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with tempfile.TemporaryDirectory(prefix="autotune-optuna-") as folder:
-            work = Path(folder) / "optuna.sqlite"
-            _fill(work, studies)
-            shutil.copyfile(work, partial)
-        os.link(partial, path)  # unlike a rename, never over a file that came into being meanwhile
-    except FileExistsError as error:
-        raise UsageError(f"{path} exists; export to a new file") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}; export to another folder") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with new_file(path) as partial, scratch_folder("optuna") as folder:
+        work = folder / "optuna.sqlite"
+        _fill(work, studies)
+        shutil.copyfile(work, partial)
     return len(studies)
 
 
 def _fill(path: Path, studies: Mapping[str, list[Row]]) -> None:
     import optuna
+    from sqlalchemy.exc import OperationalError
+
+    try:
+        _make_studies(path, studies)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            for name, rows in studies.items():
+                _add_trials(connection, name, rows)
+    except (sqlite3.Error, OperationalError, optuna.exceptions.StorageInternalError) as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, sqlite3.Error):
+            cause = cause.__cause__
+        if cause is not None and is_full(cause):
+            raise no_room_to_work(cause) from error
+        raise AutotuneError(
+            f"Optuna {optuna.__version__} stores trials otherwise than this autotune knows ({cause or error}); install optuna<6"
+        ) from error
+
+
+def _make_studies(path: Path, names: Iterable[str]) -> None:
+    import optuna
 
     verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     try:
         storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of names of metrics
-            for name in studies:
+            for name in names:
                 optuna.create_study(storage=storage, study_name=name, direction="minimize").set_metric_names(["time, us"])
         storage.engine.dispose()
     finally:
         optuna.logging.set_verbosity(verbosity)
-    try:
-        with closing(sqlite3.connect(path)) as connection, connection:
-            for name, rows in studies.items():
-                _add_trials(connection, name, rows)
-    except sqlite3.Error as error:
-        raise AutotuneError(
-            f"Optuna {optuna.__version__} stores trials otherwise than this autotune knows ({error}); install optuna<6"
-        ) from error
 
 
 def _add_trials(connection: sqlite3.Connection, name: str, rows: list[Row]) -> None:

@@ -6,17 +6,18 @@ rows must meet our constraints, and its compiled kernels stay behind unless the 
 
 import hashlib
 import json
-import os
 import sqlite3
-import tempfile
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from autotune.database.connection import Connection, Row
+from autotune.database.faults import is_full, no_room_to_work
 from autotune.database.merge import TABLES, clashing_pins, forget, merge, portable
 from autotune.database.packing import unpack
+from autotune.database.placing import new_file, no_room, scratch_folder
 from autotune.database.schema import SCHEMA
 from autotune.database.vetting import vet
 from autotune.errors import UsageError
@@ -31,6 +32,14 @@ class Imported:
     clashes: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Vetted:
+    """A foreign database, and a private copy of it that every check has passed."""
+
+    source: Path
+    copy: Path
+
+
 class Transfer(Connection):
     """The part of a database that exchanges contents with other files."""
 
@@ -42,29 +51,21 @@ class Transfer(Connection):
         Raises UsageError when `path` exists or cannot be written.
         """
         target = Path(path)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
-            partial.touch()
-            with self._explained():
-                self._vacuum_into(partial)
-                with Transfer(partial) as copy:
-                    manifest = copy._seal(note)
-            partial.chmod(0o444)
-            os.link(partial, target)  # unlike a rename, never over a file that came into being meanwhile
-        except FileExistsError as error:
-            raise UsageError(f"{target} exists; export to a new file") from error
-        except OSError as error:
-            raise UsageError(f"{target} cannot be written: {error.strerror}; export to another folder") from error
-        finally:
-            partial.unlink(missing_ok=True)
+        with new_file(target) as partial:
+            self._vacuum_into(partial, target)
+            with _explained_as(target):
+                manifest = _seal(partial, note)
+            with suppress(PermissionError):  # of a file system that knows no such bits
+                partial.chmod(0o444)
         return manifest
 
-    def _vacuum_into(self, path: Path) -> None:
+    def _vacuum_into(self, path: Path, target: Path) -> None:
         """Copy to `path`. An older file is read through a copy in memory that refuses statements which write, and this counts as one."""
         refusing = self._connection.execute("PRAGMA query_only").fetchone()[0]
         self._connection.execute("PRAGMA query_only = OFF")
         try:
-            self._connection.execute("VACUUM INTO ?", (str(path),))
+            with self._explained(), _explained_as(target):
+                self._connection.execute("VACUUM INTO ?", (str(path),))
         finally:
             self._connection.execute(f"PRAGMA query_only = {refusing}")
 
@@ -98,42 +99,39 @@ class Transfer(Connection):
         Local confirmed results are never replaced by foreign ones. Compiled kernels come along only for instances whose template's
         hash is in `kernels_of`. Raises UsageError, with nothing changed, when the file is damaged, was changed by hand, or is newer.
         """
-        source = Path(path)
-        with _snapshot(source) as snapshot, self._attached(snapshot):
-            self._check_tables(source)
-            try:
-                with self.write() as connection:
-                    clashes = clashing_pins(connection)
-                    added = {table.name: merge(connection, table, kernels_of) for table in TABLES}
-                    forget(connection)
-            except sqlite3.IntegrityError as error:
-                raise UsageError(f"database {source} does not fit ({error}); nothing was imported") from error
-        return Imported({name: count for name, count in added.items() if count}, clashes)
+        with vetted(Path(path)) as foreign:
+            return self.merge(foreign, kernels_of=kernels_of)
 
-    @contextmanager
-    def _attached(self, path: Path) -> Iterator[None]:
-        self._connection.execute("ATTACH ? AS source", (str(path),))
+    def merge(self, foreign: Vetted, *, kernels_of: Collection[str] = ()) -> Imported:
+        """Add what a vetted database says, as `import_from` does: all of it, or nothing where that fails."""
+        self._connection.execute("ATTACH ? AS source", (str(foreign.copy),))
         try:
-            yield
+            with self.write() as connection:
+                clashes = clashing_pins(connection)
+                added = {table.name: merge(connection, table, kernels_of) for table in TABLES}
+                forget(connection)
+        except sqlite3.IntegrityError as error:
+            raise UsageError(f"database {foreign.source} does not fit ({error}); nothing was imported") from error
         finally:
             self._connection.execute("DETACH source")
-
-    def _seal(self, note: str) -> Row:
-        """Make this snapshot an export: the manifest inside, and no write-ahead log, so that a read-only folder will do."""
-        manifest = self.manifest() | ({"note": note} if note else {})
-        with self.write() as connection:
-            connection.execute("DROP TABLE IF EXISTS manifest")
-            connection.execute("CREATE TABLE manifest (manifest TEXT NOT NULL CHECK (json_valid(manifest))) STRICT")
-            connection.execute("INSERT INTO manifest VALUES (?)", (json.dumps(manifest),))
-        self._connection.execute("PRAGMA journal_mode = DELETE")
-        return manifest
+        return Imported({name: count for name, count in added.items() if count}, clashes)
 
     def _copy_to(self, path: Path) -> None:
+        from autotune.database.migrations import remake_views
+
         found = " ".join(self.select("PRAGMA quick_check(1)")[0]["quick_check"].split())
         if found != "ok":
             raise UsageError(f"database {self.path} is damaged ({found}); nothing was imported")
-        with self._explained(), closing(sqlite3.connect(path)) as copy:
-            self._connection.backup(copy)
+        with self._explained(), closing(sqlite3.connect(path, isolation_level=None)) as copy:
+            try:
+                self._connection.backup(copy)
+                copy.executescript("PRAGMA synchronous = OFF; BEGIN")  # nobody else sees it
+                remake_views(copy)  # nothing of a foreign file is executed
+                copy.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                if is_full(error):
+                    raise no_room_to_work(error) from error
+                raise
 
     def _check_manifest(self, source: Path) -> None:
         """Raise UsageError where the file has a manifest that says something else than its tables."""
@@ -166,25 +164,71 @@ class Transfer(Connection):
                 raise UsageError(f"binary {row['sha'][:12]} in {source} is not what its hash says; nothing was imported")
 
     def _check_tables(self, source: Path) -> None:
-        """Raise UsageError unless the attached file declares its tables exactly as this one does."""
-        declared = "SELECT name, sql FROM {}.sqlite_master WHERE type = 'table' AND name IN (SELECT value FROM json_each(?)) ORDER BY name"
-        names = json.dumps([table.name for table in TABLES])
-        if self.select(declared.format("source"), (names,)) != self.select(declared.format("main"), (names,)):
+        """Raise UsageError unless the file declares its tables exactly as a new one does."""
+        if _declared(self._connection) != _declared_today():
             raise UsageError(f"database {source} does not declare its tables as autotune does; nothing was imported")
 
 
+def _declared(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name IN (SELECT value FROM json_each(?)) ORDER BY name"
+    return connection.execute(query, (json.dumps([table.name for table in TABLES]),)).fetchall()
+
+
+@cache
+def _declared_today() -> list[tuple[str, str]]:
+    from autotune.database.migrations import migrate
+
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        migrate(new)
+        return _declared(new)
+
+
 @contextmanager
-def _snapshot(source: Path) -> Iterator[Path]:
-    """A private copy of the database at `source`, verified and brought to today's schema."""
-    with tempfile.TemporaryDirectory(prefix="autotune-import-") as folder:
-        path = Path(folder) / "copy.sqlite"
+def vetted(source: Path) -> Iterator[Vetted]:
+    """A private copy of the database at `source`, of today's schema, every row of which can be believed; it goes when the block ends.
+
+    Raises UsageError when the file is damaged, was changed by hand, or is newer, and StorageError when there is no room for the copy.
+    """
+    with scratch_folder("import") as folder:
+        path = folder / "copy.sqlite"
         try:
             with Transfer(source, mode="read") as foreign:
                 foreign._copy_to(path)
                 foreign._check_manifest(source)
-            with Transfer(path) as copy:
+            with Transfer(path, mode="read") as copy:
+                copy._check_tables(source)
                 vet(copy._connection, source)
                 copy._check_hashes(source)
         except sqlite3.Error as error:  # a step that meets tables it does not know
             raise UsageError(f"database {source} does not fit ({error}); nothing was imported") from error
-        yield path
+        yield Vetted(source, path)
+
+
+def _seal(path: Path, note: str) -> Row:
+    """Make a snapshot an export: the manifest inside, and no write-ahead log, so that a read-only folder will do."""
+    from autotune.database.migrations import remake_views
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")  # nobody has seen this file yet
+        connection.execute("DROP TABLE IF EXISTS manifest")
+        remake_views(connection)
+        connection.execute("COMMIT")
+        with Transfer(path, mode="read") as copy:
+            manifest = copy.manifest() | ({"note": note} if note else {})
+        connection.executescript("PRAGMA synchronous = FULL; BEGIN")
+        connection.execute("CREATE TABLE manifest (manifest TEXT NOT NULL CHECK (json_valid(manifest))) STRICT")
+        connection.execute("INSERT INTO manifest VALUES (?)", (json.dumps(manifest),))
+        connection.execute("COMMIT")
+    return manifest
+
+
+@contextmanager
+def _explained_as(target: Path) -> Iterator[None]:
+    """Turns what SQLite says of a file that is full into a sentence on `target`, which is being written."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if is_full(error):
+            raise no_room(target, str(error)) from error
+        raise

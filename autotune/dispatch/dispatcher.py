@@ -124,10 +124,11 @@ class Dispatcher:
     def reload(self) -> None:
         """Read the databases again and forget all plans. The new table is made aside, so calls meanwhile use the old one.
 
-        Ends a freeze. Raises UsageError when the database that was named is gone.
+        What a file said before still counts, with one warning, where it cannot be read any more. Ends a freeze. Raises UsageError when the
+        database that was named is gone.
         """
         found = layers(self._db)
-        planners = {ordinal: Planner(self.operation, planner.launcher, found) for ordinal, planner in self._planners.items()}
+        planners = {ordinal: planner.reread(found) for ordinal, planner in self._planners.items()}
         with self._lock:
             self._layers, self._planners, self._frozen = found, planners, False
         self._plans.drop()

@@ -95,6 +95,22 @@ class Planner:
         self._functions: dict[tuple[Configuration, str], Function] = {}
         self._broken: set[tuple[Configuration, str]] = set()
 
+    def reread(self, layers: tuple[Layer, ...]) -> "Planner":
+        """A planner that goes by what `layers` say now, and by what they said before where a file has become unreadable.
+
+        It keeps the instances that are loaded, but for those in whose place other code is stored now.
+        """
+        knowledge = read(layers, self.operation, self.launcher.device, self.selector.knowledge)
+        planner = Planner(self.operation, self.launcher, layers, knowledge)
+        planner._functions = {key: loaded for key, loaded in dict(self._functions).items() if planner._code(key) == self._code(key)}
+        return planner
+
+    def _code(self, key: tuple[Configuration, str]) -> str | None:
+        """The hash of the code that is stored for an instance; "" on a device for which none is."""
+        instances = self.selector.knowledge.instances
+        stored = instances.get(key) if instances else None
+        return stored.binary_sha if stored else "" if instances is None else None
+
     def launch_of(self, problem: Problem, *, loaded_only: bool) -> tuple[Candidate, LaunchCall]:
         """The best candidate that can be launched for `problem`, and its launch.
 

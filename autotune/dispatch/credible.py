@@ -1,0 +1,68 @@
+"""What a row of a database must say before it is believed, field by field. Each check raises ValueError or TypeError."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.configuration import Value
+from autotune.device import Device
+from autotune.element import ELEMENTS
+
+Choices = tuple[tuple[str, frozenset[tuple[type, Value]]], ...]
+
+MOST_ELEMENTS = 1 << 40  # no GPU holds more
+ALIGNMENTS = (1, 2, 4, 8, 16)
+STATES = ("provisional", "confirmed", "stale", "blocked")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")  # what a newer row is told by
+_CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
+
+
+def device_of(name: str, capability: str, *numbers: int) -> Device:
+    texts(name, capability)
+    if not _CAPABILITY.fullmatch(capability) or min(whole_numbers(*numbers)) < 0:
+        raise ValueError("no device is like that")
+    major, minor = capability.split(".")
+    return Device(name, (int(major), int(minor)), *numbers)
+
+
+def texts(*values: object) -> None:
+    if set(map(type, values)) != {str}:
+        raise TypeError("what should be a text is none, or names a row that is missing")
+
+
+def whole_numbers(*values: Any) -> tuple[int, ...]:
+    if set(map(type, values)) != {int}:
+        raise TypeError("what should be a whole number is none, or names a row that is missing")
+    return values
+
+
+def dtype_name(name: object) -> None:
+    if name not in ELEMENTS:
+        raise ValueError(f"{name!r} is no dtype")
+
+
+def date(text: str) -> None:
+    if not _DATE.match(text):
+        raise ValueError(f"{text!r} is no date")
+
+
+def matrix(rows: int, cols: int, input_stride: int, output_stride: int, input_alignment: int, output_alignment: int, in_place: int) -> None:
+    fits = rows >= 1 and 1 <= cols <= min(input_stride, output_stride)
+    if not fits or max(rows * cols, input_stride, output_stride) >= MOST_ELEMENTS or in_place not in (0, 1):
+        raise ValueError("no matrix has such a size")
+    if input_alignment not in ALIGNMENTS or output_alignment not in ALIGNMENTS:
+        raise ValueError("no matrix is aligned like that")
+
+
+def choices(parameters: Mapping[str, tuple[Value, ...]]) -> Choices:
+    """What each parameter of a version may be, as `is_declared` asks for it: JSON's true is not 1."""
+    return tuple((name, frozenset((type(value), value) for value in values)) for name, values in parameters.items())
+
+
+def is_declared(parameters: tuple[tuple[str, Value], ...], allowed: Choices) -> bool:
+    if len(parameters) != len(allowed):
+        return False
+    for (name, value), (declared, values) in zip(parameters, allowed, strict=True):
+        if name != declared or (type(value), value) not in values:
+            return False
+    return True
