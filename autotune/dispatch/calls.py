@@ -6,11 +6,13 @@ that does not change from call to call is a local name: at this scale attributes
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from autotune.dispatch.arrays import Call, HandOver, Kind
-from autotune.dispatch.plan import Plan
+from autotune.dispatch.plan import Fix, Plan
 from autotune.dispatch.plans import Table
+from autotune.dispatch.repeats import PLACES, Repeats
 from autotune.dispatch.request import check_interleaved
 
 
@@ -38,6 +40,8 @@ def call_of(own: type, kind: Kind, slow: SlowPath) -> Call:
 
 def _any_layout(own: type, kind: Kind, slow: SlowPath) -> Call:
     table, describe, allocate, pointer, current = slow.table(), kind.describe, kind.allocate, kind.pointer, kind.stream
+    repeats = Repeats()
+    ready_of, seen = repeats.of.get, repeats.seen
 
     def call(x: Any, out: Any, stream: Any) -> Any:
         try:
@@ -48,21 +52,39 @@ def _any_layout(own: type, kind: Kind, slow: SlowPath) -> Call:
         except HandOver:
             return slow.hand_over(x, out, stream)
         handle = current(layout) if stream is None else slow.foreign(kind, layout, stream)
-        # An array without memory has a key of its own: its plan may be that of an empty array, or it must be refused each time.
         if out is None:
             other = kind
             out = allocate(x) if stream is None or kind.allocate_on is None else kind.allocate_on(x, handle)
             target = pointer(out)
-            key: Any = (layout, source and source & 15 | 16, target and target & 15 | 16)
+            said: Any = None
         elif out_layout == layout and other is kind:  # nearly always, and cheaper to see than to have both in the key
-            key = (layout, source and source & 15 | 16, target and target & 15 | 16, source == target)
+            said = source == target
         else:
-            key = (layout, source and source & 15 | 16, target and target & 15 | 16, source == target, out_layout, other)
+            said = (source == target, out_layout, other)
+        call_key = (source, target, handle, said, layout)
+        ready = ready_of(call_key)
+        if ready is not None:
+            plan, launch, _ = ready
+            if plan.live and not launch():
+                plan.hits += 1
+                return out
+        # An array without memory has a key of its own: its plan may be that of an empty array, or it must be refused each time.
+        key = (source and source & 15 | 16, target and target & 15 | 16, said, layout)
         plan = table.get(key) or slow.plan(table, key, kind, x, other, out, handle)
         if plan.before < target - source < plan.after and target != source:
             check_interleaved(plan.problem, target - source)
         plan.launch(target, source, handle)
         plan.hits += 1
+        if plan.fix is not None:
+            place = hash(call_key) % PLACES
+            if seen[place] != call_key:
+                seen[place] = call_key
+            else:
+                repeats.keep(call_key, partial(_ready, plan, plan.fix, target, source, handle))
         return out
 
     return call
+
+
+def _ready(plan: Plan, fix: Fix, target: int, source: int, handle: int) -> tuple[Any, ...]:
+    return plan, *fix(target, source, handle)

@@ -1,12 +1,13 @@
-"""The hot call: a kernel's launch with everything prepared but three words."""
+"""The hot call: a kernel's launch with everything prepared but three words, or but nothing."""
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any
 
 from autotune.definition import Launch
-from autotune.dispatch.plan import LaunchCall
+from autotune.dispatch.plan import FixedLaunch, LaunchCall
 from autotune.problem import Problem
 
 # Words of 8 bytes in a frame: CUlaunchConfig (cuda.h), the seven arguments of every kernel, the pointers to them, one attribute.
@@ -21,16 +22,30 @@ Frame = tuple[ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64
 
 def frame(problem: Problem, launch: Launch, threads: int) -> Frame:
     """A launch's configuration, arguments and the pointers between them in one piece of memory."""
-    words = (ctypes.c_uint64 * _WORDS)()
-    base = ctypes.addressof(words)
-    configuration = (launch.blocks | 1 << 32, 1 | threads << 32, 1 | 1 << 32, launch.shared_bytes, 0)
-    attributes = (base + 8 * _ATTRIBUTE, 1) if launch.cooperative else (0, 0)
-    arguments = (0, 0, problem.rows, problem.cols, problem.output_stride, problem.input_stride, 0)
-    pointers = range(base + 8 * _ARGUMENTS, base + 8 * _POINTERS, 8)
-    _PACKED.pack_into(words, 0, *configuration, *attributes, *arguments, *pointers, _COOPERATIVE, 1)
+    words, base = _packed(problem, launch, threads, 0, 0, 0)
     # Single words are set faster than those of an array, and arguments that are converted already are passed faster. Words keep the memory.
     stream, output, source, workspace = [ctypes.c_uint64.from_buffer(words, 8 * place) for place in (_STREAM, _OUTPUT, _INPUT, _WORKSPACE)]
     return stream, output, source, workspace, as_argument(base), as_argument(base + 8 * _POINTERS)
+
+
+def fixed_launch(
+    launch_kernel: Callable[..., int], function: Any, problem: Problem, launch: Launch, threads: int, output: int, source: int, stream: int
+) -> FixedLaunch:
+    """A launch whose words are never written again, so that any number of threads may call it; with the memory that it reads."""
+    words, base = _packed(problem, launch, threads, output, source, stream)
+    return partial(launch_kernel, as_argument(base), function, as_argument(base + 8 * _POINTERS), None), words
+
+
+def _packed(problem: Problem, launch: Launch, threads: int, output: int, source: int, stream: int) -> tuple[Any, int]:
+    """The words of a frame, and their address."""
+    words = (ctypes.c_uint64 * _WORDS)()
+    base = ctypes.addressof(words)
+    configuration = (launch.blocks | 1 << 32, 1 | threads << 32, 1 | 1 << 32, launch.shared_bytes, stream)
+    attributes = (base + 8 * _ATTRIBUTE, 1) if launch.cooperative else (0, 0)
+    arguments = (output, source, problem.rows, problem.cols, problem.output_stride, problem.input_stride, 0)
+    pointers = range(base + 8 * _ARGUMENTS, base + 8 * _POINTERS, 8)
+    _PACKED.pack_into(words, 0, *configuration, *attributes, *arguments, *pointers, _COOPERATIVE, 1)
+    return words, base
 
 
 def as_argument(address: int) -> Any:

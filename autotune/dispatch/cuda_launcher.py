@@ -11,9 +11,9 @@ from autotune.definition import Bounds, Launch, Version
 from autotune.device import PORTABLE_CLUSTER, SHARED_BYTES_WITHOUT_ASKING
 from autotune.dispatch import store
 from autotune.dispatch.cuda_driver import Cuda
-from autotune.dispatch.cuda_launch import as_argument, frame, launch_call
+from autotune.dispatch.cuda_launch import as_argument, fixed_launch, frame, launch_call
 from autotune.dispatch.cuda_workspace import Workspaces
-from autotune.dispatch.plan import Function, LaunchCall
+from autotune.dispatch.plan import Fix, Function, LaunchCall
 from autotune.dispatch.store import StoredInstance
 from autotune.errors import AutotuneError, KernelError
 from autotune.problem import Problem
@@ -96,6 +96,11 @@ class CudaFunction:
             launcher.cuda.library.cuLaunchKernelEx, self._handle, lambda: frame(problem, launch, threads), workspace_of, launcher.recover
         )
         return call if launcher.cuda.device_count == 1 else _on_its_device(call, launcher)
+
+    def fix(self, problem: Problem, launch: Launch) -> Fix | None:
+        if launch.workspace_bytes or self._launcher.cuda.device_count > 1:
+            return None
+        return partial(fixed_launch, self._launcher.cuda.library.cuLaunchKernelEx, self._handle, problem, launch, self._bounds.threads)
 
     def _attribute(self, name: str) -> Any:
         attribute = getattr(self._launcher.cuda.module.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")

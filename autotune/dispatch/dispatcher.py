@@ -197,17 +197,17 @@ class Dispatcher:
         planner = self._planner(ordinal)
         capturing = planner.launcher.capturing(stream)
         try:
-            candidate, launch = planner.launch_of(problem, loaded_only=self._frozen or capturing)
+            candidate, launch, fix = planner.launch_of(problem, loaded_only=self._frozen or capturing)
         except NotLoaded:
             state = "the stream is being captured" if capturing else "the dispatcher is frozen"
             raise KernelError(
                 f"{state} and no kernel that is loaded runs {problem}; call warm([({problem.rows}, {problem.cols})]) before"
             ) from None
         if kind.synchronous:
-            launch = _then_wait(launch, planner.launcher)
+            launch, fix = _then_wait(launch, planner.launcher), None
         # What a capture had to make do with is no answer for later calls.
         chosen = (planner.launcher.device, problem, candidate.tier, candidate.configuration)
-        return Plan(*chosen, launch, -target.extent_bytes, source.extent_bytes), not capturing
+        return Plan(*chosen, launch, -target.extent_bytes, source.extent_bytes, fix), not capturing
 
     def _ordinal(self, view: View | None) -> int:
         """The GPU that an array is on; the current one for an array that does not say."""

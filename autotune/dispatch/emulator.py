@@ -51,6 +51,9 @@ class EmulatorFunction:
     def bind(self, problem: Problem, launch: Launch) -> LaunchCall:
         return partial(self._run, problem, launch)
 
+    def fix(self, problem: Problem, launch: Launch) -> None:
+        """Never: a launch in the emulator takes far longer than saying what it is for."""
+
     def _run(self, problem: Problem, launch: Launch, output: int, source: int, stream: int) -> None:
         # Zeroed for each launch, which is what a kernel finds that leaves its counters as they were.
         workspace = bytearray(launch.workspace_bytes)

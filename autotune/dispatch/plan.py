@@ -18,6 +18,9 @@ from autotune.problem import Problem
 
 # (output pointer, input pointer, stream handle); what it returns is of no meaning
 LaunchCall = Callable[[int, int, int], object]
+# The launch on one output, input and stream, which returns the driver's error, and what must be kept for as long as it may be called
+FixedLaunch = tuple[Callable[[], int], object]
+Fix = Callable[[int, int, int], FixedLaunch]  # (output pointer, input pointer, stream handle)
 
 
 class NotLoaded(Exception):  # noqa: N818 (whoever asked for loaded instances only knows what to do about it)
@@ -29,6 +32,9 @@ class Function(Protocol):
 
     def bind(self, problem: Problem, launch: Launch) -> LaunchCall:
         """The launch of this instance on matrices of that size and those strides, with all but the pointers and the stream fixed."""
+
+    def fix(self, problem: Problem, launch: Launch) -> Fix | None:
+        """What fixes those too, for calls that come again with the same memory; None where a launch depends on more."""
 
 
 class Launcher(Protocol):
@@ -69,6 +75,7 @@ class Plan:
     launch: LaunchCall
     before: int
     after: int
+    fix: Fix | None = None
     hits: int = 0
     noted: int = 0
     live: bool = True
@@ -111,8 +118,8 @@ class Planner:
         stored = instances.get(key) if instances else None
         return stored.binary_sha if stored else "" if instances is None else None
 
-    def launch_of(self, problem: Problem, *, loaded_only: bool) -> tuple[Candidate, LaunchCall]:
-        """The best candidate that can be launched for `problem`, and its launch.
+    def launch_of(self, problem: Problem, *, loaded_only: bool) -> tuple[Candidate, LaunchCall, Fix | None]:
+        """The best candidate that can be launched for `problem`, its launch, and what fixes that.
 
         With `loaded_only`, only instances that are loaded already count; NotLoaded when none of them is.
         """
@@ -121,7 +128,8 @@ class Planner:
             if function is None:
                 continue
             version = self.operation.version(candidate.configuration.version)
-            return candidate, function.bind(problem, version.launch(candidate.configuration, problem, self.launcher.device))
+            launch = version.launch(candidate.configuration, problem, self.launcher.device)
+            return candidate, function.bind(problem, launch), function.fix(problem, launch)
         raise NotLoaded(str(problem))
 
     def can_run(self, problem: Problem) -> bool:
@@ -136,7 +144,7 @@ class Planner:
 
         So that a capture may ask for other sizes too, the safe kernel of the dtype comes with it where it is stored.
         """
-        candidate, _ = self.launch_of(problem, loaded_only=False)
+        candidate, *_ = self.launch_of(problem, loaded_only=False)
         version = self.operation.version(candidate.configuration.version)
         launch = version.launch(candidate.configuration, problem, self.launcher.device)
         if launch.workspace_bytes and stream is not None:

@@ -2,17 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 
 from autotune.dispatch.arrays import Call, HandOver, Kind, View
 from autotune.dispatch.calls import SlowPath
+from autotune.dispatch.plan import Fix, Plan
 from autotune.dispatch.plans import Table
+from autotune.dispatch.repeats import PLACES, Repeats
 from autotune.dispatch.request import check_interleaved
-from autotune.dispatch.torch_known import Known
+from autotune.dispatch.torch_known import Alike, Known
 from autotune.errors import UsageError
+
+Tables = defaultdict[Any, defaultdict[int, Table]]
 
 
 def kind_of(tensor: Any) -> Kind:
@@ -87,28 +91,45 @@ def _layout_stream() -> Callable[[Any], int]:
 
 
 def _packed(kind: Kind, slow: SlowPath, any_layout: Call) -> Call:
-    """The call for what nearly every call has: both tensors packed, aligned, apart, and no stream named; the others go to `any_layout`."""
+    """The call for what nearly every call has: both tensors packed, aligned, apart or one, and no stream named. `any_layout` has others.
+
+    Least is asked of memory that was seen before; of other memory, whether it is as large, and lies as well.
+    """
     current = (lambda ordinal: 0) if slow.host else _raw_stream()
-    pairs, singles = Known(), Known()
-    any_packed = _any_packed(kind, slow, any_layout, current, pairs, singles)
-    pair_of, single_of, empty_like = pairs.of.get, singles.of.get, torch.empty_like
+    pairs, singles, selves, repeats = Known(), Known(), Known(), Repeats()
+    any_packed = _any_packed(kind, slow, any_layout, current, pairs, singles, selves)
+    pair_of, single_of, self_of, ready_of, seen = pairs.of.get, singles.of.get, selves.of.get, repeats.of.get, repeats.seen
+    empty_like, pointer = torch.empty_like, torch.Tensor.data_ptr
 
     def call(x: Any, out: Any, stream: Any) -> Any:
         if stream is not None:
             return any_layout(x, out, stream)
         if out is None:
             return call_without_output(x)
-        known = pair_of(x.numel())
-        if known is None:
+        try:
+            pointers = source, target = pointer(x), pointer(out)
+        except Exception:  # no tensor, or one without memory of its own
+            pointers = source, target = 0, 0
+        ready = ready_of(pointers)
+        if ready is not None:
+            alike, ordinal, handle, plan, launch, _ = ready
+            if plan.live and alike(x, out) and current(ordinal) == handle and not launch():
+                plan.hits += 1
+                return out
+        known = self_of(x.numel()) if out is x else pair_of(x.numel())
+        if known is None or (source | target) & 15 or not source or not target:
             return any_packed(x, out)
         alike, plan, ordinal = known
-        if not plan.live or not alike(x, out):
+        if not plan.live or (plan.before < target - source < plan.after and out is not x) or not alike(x, out):
             return any_packed(x, out)
-        source, target = x.data_ptr(), out.data_ptr()
-        if (source | target) & 15 or not source or not target or plan.before < target - source < plan.after:
-            return any_packed(x, out)
-        plan.launch(target, source, current(ordinal))
+        handle = current(ordinal)
+        plan.launch(target, source, handle)
         plan.hits += 1
+        place = hash(pointers) % PLACES
+        if seen[place] != pointers:
+            seen[place] = pointers
+        elif plan.fix is not None:
+            repeats.keep(pointers, partial(_ready, alike, ordinal, handle, plan, plan.fix, target, source))
         return out
 
     def call_without_output(x: Any) -> Any:
@@ -129,15 +150,20 @@ def _packed(kind: Kind, slow: SlowPath, any_layout: Call) -> Call:
     return call
 
 
+def _ready(alike: Alike, ordinal: int, handle: int, plan: Plan, fix: Fix, target: int, source: int) -> tuple[Any, ...]:
+    return alike, ordinal, handle, plan, *fix(target, source, handle)
+
+
 def _any_packed(
-    kind: Kind, slow: SlowPath, any_layout: Call, current: Callable[[int], int], pairs: Known, singles: Known
+    kind: Kind, slow: SlowPath, any_layout: Call, current: Callable[[int], int], pairs: Known, singles: Known, selves: Known
 ) -> Callable[[Any, Any], Any]:
     """The call for tensors that are packed but not known again; it makes them known.
 
     Each question to a tensor costs a twentieth of a microsecond and its shape or strides twice that, so only those are asked that tell
     such layouts apart. Tables within tables cost half of one whose keys are tuples that hold a shape.
     """
-    tables: defaultdict[Any, defaultdict[int, Table]] = defaultdict(lambda: defaultdict(slow.table))
+    apart: Tables = defaultdict(lambda: defaultdict(slow.table))
+    in_place: Tables = defaultdict(lambda: defaultdict(slow.table))
     gradients_wanted, empty_like, plain, strided = torch.is_grad_enabled, torch.empty_like, torch.Tensor, torch.strided
     stands_for_others = _stands_for_others()
 
@@ -157,20 +183,20 @@ def _any_packed(
         source, target = x.data_ptr(), out.data_ptr()
         if (source | target) & 15 or not source or not target:
             return any_layout(x, out, None)
-        table = tables[x.dtype][ordinal]
+        if source == target and out is not x:
+            return any_layout(x, out, None)
+        table = (in_place if out is x else apart)[x.dtype][ordinal]
         plan = table.get(shape)
         if plan is None:
-            if source == target:
-                return any_layout(x, out, None)
             plan = slow.plan(table, shape, kind, x, kind, out, current(ordinal) if ordinal >= 0 else 0)
-        if plan.before < target - source < plan.after:
-            if source == target:
-                return any_layout(x, out, None)
+        if plan.before < target - source < plan.after and out is not x:
             check_interleaved(plan.problem, target - source)
         plan.launch(target, source, current(ordinal))
         plan.hits += 1
         if given is None:
             singles.remember(table, plan, ordinal, x)
+        elif given is x:
+            selves.remember(table, plan, ordinal, x, x)
         else:
             pairs.remember(table, plan, ordinal, x, out)
         return out

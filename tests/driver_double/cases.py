@@ -1,6 +1,7 @@
 """Cases that run in a child process whose CUDA driver is the double: `python -m tests.driver_double.cases NAME DATABASE`."""
 
 import ctypes
+import gc
 import os
 import shutil
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from autotune.configuration import Configuration
 from autotune.dispatch import Dispatcher
+from autotune.dispatch.repeats import MOST_READY, Repeats
 from autotune.errors import AutotuneError, KernelError, UsageError
 from tests.dispatch_cases import SOFTMAX, V3, Array, damage_binaries, normal, softmax64, write_database
 
@@ -107,6 +109,106 @@ def threads_never_share_a_launch_s_arguments(db: str) -> None:
     assert failed == []
     assert LAST.launches == 2400
     assert LAST.loads == softmax.stats().loads == 1
+
+
+def forbidden(output: int, source: int, stream: int) -> None:
+    raise AssertionError("this call should have been ready")
+
+
+def memory_that_comes_again_has_a_launch_of_its_own(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    x, out = normal(64, 128), np.zeros((64, 128), np.float32)
+    for _ in range(3):
+        check(softmax, x, out)
+    (plan,) = softmax._plans.all()
+    long_way, plan.launch = plan.launch, forbidden
+    for seed in range(3):
+        x[...], out[...] = np.random.default_rng(seed).normal(size=x.shape), 0
+        check(softmax, x, out)
+    with pytest.raises(AssertionError, match="should have been ready"):
+        check(softmax, x, out, stream=9)
+    with pytest.raises(AssertionError, match="should have been ready"):
+        check(softmax, normal(64, 128), out)
+    plan.launch = long_way
+    for step in range(12):
+        check(softmax, x, out, stream=5 + step % 3)
+        assert LAST.stream == 5 + step % 3
+    assert softmax.stats().hits == {"exact": 18}
+    for _ in range(3):
+        check(softmax, x, x.copy())
+        check(softmax, x.reshape(128, 64), out.reshape(128, 64))
+        check(softmax, x.reshape(2, 32, 128), out.reshape(2, 32, 128))
+    softmax.reload()
+    assert softmax.stats().plans == 0
+    check(softmax, x, out)
+    assert (softmax.stats().plans, LAST.launches) == (1, 18 + 9 + 1)
+
+
+def a_ready_launch_that_needs_a_context_gets_that_of_the_array(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    x, out, failed = normal(64, 128), np.zeros((64, 128), np.float32), []
+    for _ in range(3):
+        check(softmax, x, out)
+
+    def work() -> None:
+        try:
+            for _ in range(2):
+                check(softmax, x, out)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert failed == []
+
+
+def threads_share_what_is_ready(db: str) -> None:
+    softmax, failed = Dispatcher("softmax", db=db), []
+    shared = [(normal(64, 128), np.zeros((64, 128), np.float32)) for _ in range(3)]
+
+    def work(seed: int) -> None:
+        own = (np.random.default_rng(seed).normal(size=(64, 128)).astype(np.float32), np.zeros((64, 128), np.float32))
+        try:
+            for step in range(100):
+                x, out = shared[step % 3]
+                softmax(OnGpu(x), out=OnGpu(out))  # all threads write the same there, so it is looked at when they have ended
+                own[1][...] = 0
+                check(softmax, *own, stream=seed)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert all(np.allclose(out, softmax64(x), rtol=1e-5) for x, out in shared)
+    assert LAST.launches == 1600
+
+
+def memory_that_never_comes_again_leaves_nothing_behind(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    memory = np.zeros(1 << 20, np.float32)
+    memory[...] = np.random.default_rng(0).normal(size=memory.shape)
+    out = np.zeros((1, 128), np.float32)
+    for _ in range(2):
+        for start in range(0, 40_000, 4):
+            softmax(OnGpu(memory[start : start + 128].reshape(1, 128)), out=OnGpu(out))
+    assert np.allclose(out, softmax64(memory[start : start + 128].reshape(1, 128)), rtol=1e-5)
+    held = [one for one in gc.get_objects() if isinstance(one, Repeats)]
+    assert held
+    assert all(len(one.of) <= MOST_READY and len(one._changes) <= MOST_READY for one in held)
+
+
+def a_launch_that_depends_on_more_than_its_memory_is_never_ready(db: str) -> None:
+    softmax = Dispatcher("softmax", db=db)
+    x, out = normal(1, 4096), np.zeros((1, 4096), np.float32)
+    for _ in range(4):
+        check(softmax, x, out)
+    (plan,) = softmax._plans.all()
+    assert (plan.configuration and plan.configuration.version, plan.fix) == ("v10", None)
 
 
 def a_thread_without_a_context_gets_that_of_the_array(db: str) -> None:

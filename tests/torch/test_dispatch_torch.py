@@ -101,6 +101,82 @@ def test_shapes_of_as_many_elements_are_never_taken_for_each_other(softmax: Disp
     assert sum(softmax.stats().hits.values()) == 3 * len(tensors) * (torch_known.MOST_CHANGES + 2)
 
 
+def ready(softmax: Dispatcher) -> list[int]:
+    """Lets launches in the emulator be made ready as those on a GPU are; what they were made ready for."""
+    made: list[int] = []
+    for plan in softmax._plans.all():
+
+        def fix(target: int, source: int, stream: int, launch: Any = plan.launch) -> tuple[Callable[[], int], object]:
+            made.append(target)
+            return lambda: launch(target, source, stream), None
+
+        plan.fix = fix
+    return made
+
+
+def test_tensors_in_memory_that_comes_again_are_ready(softmax: Dispatcher) -> None:
+    x, out = torch.randn(8, 64), torch.empty(8, 64)
+    softmax(x, out), softmax(x, x.clone())
+    made = ready(softmax)
+    for _ in range(4):
+        x.copy_(torch.randn(8, 64))
+        assert softmax(x, out.zero_()) is out
+        assert close(out, x)
+    assert made == [out.data_ptr()]
+    again = out.view(64, 8).t()[:8, :8]
+    with pytest.raises(UsageError, match="last axis must be contiguous"):
+        softmax(x[:8, :8], again)
+    softmax.reload()
+    assert close(softmax(x, out.zero_()), x)
+    assert made == [out.data_ptr()]
+
+
+def test_an_input_that_is_its_own_output_is_ready_too(softmax: Dispatcher) -> None:
+    x = torch.randn(8, 64)
+    softmax(x, x)
+    made = ready(softmax)
+    for _ in range(4):
+        x.copy_(torch.randn(8, 64))
+        before = x.clone()
+        assert softmax(x, x) is x
+        assert close(x, before)
+        other = x.view(8, 64)
+        before = x.clone()
+        assert softmax(x, other) is other
+        assert close(x, before)
+    assert set(made) == {x.data_ptr()}
+    assert sum(softmax.stats().hits.values()) == 9
+
+
+def test_other_tensors_in_memory_that_was_ready_get_their_own_results(softmax: Dispatcher) -> None:
+    x, out = torch.randn(512), torch.empty(512)
+    for _ in range(20):
+        for shape in ((8, 64), (64, 8), (512,), (4, 128)):
+            softmax(x.view(shape), out.view(shape))
+            made = ready(softmax)
+            assert close(out.view(shape), x.view(shape))
+            with torch.inference_mode():
+                softmax(x.view(shape), out.view(shape).zero_())
+            assert close(out.view(shape), x.view(shape))
+    assert made == []
+
+
+def test_a_ready_launch_that_fails_is_made_the_long_way(softmax: Dispatcher) -> None:
+    x, out, failures = torch.randn(8, 64), torch.empty(8, 64), list[int]()
+
+    def fail() -> int:
+        failures.append(201)
+        return 201
+
+    softmax(x, out)
+    (plan,) = softmax._plans.all()
+    plan.fix = lambda target, source, stream: (fail, None)
+    for _ in range(5):
+        assert close(softmax(x, out.zero_()), x)
+    assert failures == [201, 201, 201]
+    assert softmax.stats().hits == {"safe": 6}
+
+
 def test_a_tensor_known_without_gradients_still_gets_its_gradient(softmax: Dispatcher) -> None:
     x = torch.randn(8, 64, requires_grad=True)
     with torch.no_grad():
