@@ -14,6 +14,7 @@ from autotune import __version__, nvcc, source
 from autotune.backends import Bench
 from autotune.backends.cuda_compile import Compiler
 from autotune.backends.cuda_engine import Engine, Facts, expected_s
+from autotune.backends.turns import Turns
 from autotune.backends.worker import Worker
 from autotune.configuration import Configuration
 from autotune.definition import Version
@@ -56,10 +57,14 @@ class CudaBackend:
     @cached_property
     def _facts(self) -> Facts:
         try:
-            facts: Facts = self.call("facts")
+            facts: Facts = self._called("facts")
         except Failure as failure:
             raise UsageError(f"the GPU cannot be used: {failure.message}") from failure
         return facts
+
+    @cached_property
+    def _turns(self) -> Turns:
+        return Turns(self._facts.bus_id)
 
     @cached_property
     def _compiler(self) -> Compiler:
@@ -113,6 +118,8 @@ class CudaBackend:
 
     def close(self) -> None:
         self._worker.close()
+        if "_turns" in self.__dict__:
+            self._turns.close()
 
     def support(self, dtype: str, operation: Operation | None) -> bytes:
         """The cubin of our own kernels; see `Compiler.support`."""
@@ -130,7 +137,11 @@ class CudaBackend:
         return pairs
 
     def call(self, method: str, *arguments: Any, timeout_s: float | None = None, **named: Any) -> Any:
-        """Call the engine. A child whose context was lost with a launch is replaced at the next call."""
+        """Call the engine while no other sweep uses the GPU. A child whose context was lost with a launch is replaced at the next call."""
+        with self._turns.taken():
+            return self._called(method, *arguments, timeout_s=timeout_s, **named)
+
+    def _called(self, method: str, *arguments: Any, timeout_s: float | None = None, **named: Any) -> Any:
         try:
             return self._worker.call(method, *arguments, timeout_s=timeout_s, **named)
         except Failure as failure:

@@ -24,12 +24,13 @@ COPY_SAMPLES = 9
 
 
 class Facts(NamedTuple):
-    """The device, and the versions of what reaches it."""
+    """The device, the versions of what reaches it, and where it is plugged in."""
 
     device: Device
     driver: str
     cuda: str
     pycuda: str
+    bus_id: str
 
 
 class Engine:
@@ -44,8 +45,8 @@ class Engine:
         self._context = card.retain_primary_context()
         self._context.push()
         atexit.register(self.close)  # a context still on PyCUDA's stack when the process ends makes it abort
-        self._facts = Facts(*_facts(self._driver, card))
-        self._clocks = Clocks(card.pci_bus_id())
+        self._facts = _facts(self._driver, card)
+        self._clocks = Clocks(self._facts.bus_id)
         self._stream = self._driver.Stream()
         self._loader = Loader(self._driver)
         self._setup: Setup | None = None
@@ -198,7 +199,7 @@ def _card(driver: Any, ordinal: int) -> Any:
     return driver.Device(ordinal)
 
 
-def _facts(driver: Any, card: Any) -> tuple[Device, str, str, str]:
+def _facts(driver: Any, card: Any) -> Facts:
     import pycuda
 
     ask, attribute = card.get_attribute, driver.device_attribute
@@ -215,4 +216,5 @@ def _facts(driver: Any, card: Any) -> tuple[Device, str, str, str]:
         threads_per_block=ask(attribute.MAX_THREADS_PER_BLOCK),
     )
     version = driver.get_driver_version()
-    return device, "", f"{version // 1000}.{version % 1000 // 10}", str(pycuda.VERSION_TEXT)
+    cuda = f"{version // 1000}.{version % 1000 // 10}"
+    return Facts(device, driver="", cuda=cuda, pycuda=str(pycuda.VERSION_TEXT), bus_id=card.pci_bus_id())
