@@ -21,12 +21,12 @@ from autotune.database import Database
 from autotune.dispatch.knowledge import Knowledge, Tuned
 from autotune.dispatch.selection import _Map
 from autotune.problem import Problem
-from autotune.report.charts import OUTCOMES, PALETTE
 from autotune.report.data import _stretches, collect, embeddable
 from autotune.report.effects import Tally
 from autotune.report.library import vl_convert
 from autotune.report.picture import packed
 from autotune.report.plane import cells
+from autotune.report.style import OUTCOMES, PALETTE
 from autotune.trial import Outcome, Round
 from tests.command import refused, run, said
 from tests.database_samples import COLD, DEVICE, ENVIRONMENT
@@ -241,6 +241,20 @@ def test_the_picture_is_a_png_wide_enough_for_print(database: Path, tmp_path: Pa
     width, height = struct.unpack(">II", data[16:24])
     assert width >= 1500
     assert height >= 1500
+
+
+def test_where_nothing_ran_right_a_page_says_so_and_a_picture_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    with Database(path, create=True) as db:
+        db.add_template("softmax", "v3", source("v3"))
+        number = db.begin_run(DEVICE, ENVIRONMENT, COLD)
+        failed = Configuration.of("v3", block=64, vector=1)
+        db.record(number, Problem("softmax", 1, 1024), failed, source("v3").sha, Outcome.CRASHED, message="it is gone")
+    page, picture = tmp_path / "x.html", tmp_path / "x.png"
+    assert "ran right" in refused("report", "--html", str(page), "--png", str(picture), "--db", str(path))
+    assert not page.exists()
+    said("report", "--html", str(page), "--db", str(path))
+    assert "it is gone" in page.read_text(encoding="utf-8")
 
 
 def test_what_cannot_be_reported_is_one_sentence(database: Path, tmp_path: Path) -> None:

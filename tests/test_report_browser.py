@@ -1,6 +1,7 @@
 """The report in a real browser: it draws, its filters work, by keyboard and on a phone, in print, in light and dark, without a network."""
 
 import base64
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +19,12 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from autotune.database import Database
 from autotune.database.kernel_tuner import import_cache
 from autotune.database.kernel_tuner_cache import read_cache
+from autotune.problem import Problem
 from autotune.report.data import collect
 from autotune.report.page import page
+from autotune.trial import Outcome, Round
 from tests.browser import CHROMEDRIVER, CHROMIUM
+from tests.database_samples import DEVICE, FAST, SOURCE, begin, record
 from tests.report_samples import MARKUP, SIZES, measured
 from tests.test_kernel_tuner_files import ENTRIES, written
 from tests.test_report import RESULTS, contrast
@@ -119,6 +123,10 @@ def test_the_shipped_database_draws_too(browser: webdriver.Chrome, tmp_path: Pat
     assert len(first["problems"]) == first["sizes_in_all"]
     assert marks(browser, "#plane") == len(first["problems"]) + 1
     assert marks(browser, "#shares") > len(first["problems"])
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    long, *_, short = browser.find_elements(By.CSS_SELECTOR, "details:not([hidden]):has(tbody tr)")
+    assert (long.get_attribute("open"), short.get_attribute("open")) == (None, "true")  # four hundred rows are no page
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
 
 
 def test_a_page_that_shows_only_some_sizes_says_so(
@@ -145,6 +153,58 @@ def test_one_size_of_another_tuner_draws_too(browser: webdriver.Chrome, tmp_path
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
     assert marks(browser, "#plane") == 2  # the disc and the ring that says it is chosen
     assert browser.find_element(By.ID, "shares").text.startswith("No copy was timed")
+
+
+def edge(path: Path, sizes: dict[tuple[int, int], float | None], name: str = DEVICE.name) -> Path:
+    """A page on one configuration at these sizes: its time in microseconds there, None where it failed."""
+    device = dataclasses.replace(DEVICE, name=name)
+    with Database(path.with_suffix(".sqlite"), create=True) as database:
+        run = begin(database, device)
+        for (rows, cols), time_us in sizes.items():
+            problem = Problem("softmax", rows, cols)
+            if time_us is None:
+                database.record(run, problem, FAST, SOURCE.sha, Outcome.TIMEOUT, message="it hung " * 100)
+            else:
+                record(database, run, FAST, [Round("final", (time_us, 1.01 * time_us), 16)], problem=problem)
+        path.write_text(page(collect(database), path.stem, ""), encoding="utf-8")
+    return path
+
+
+EDGES: dict[str, tuple[dict[tuple[int, int], float | None], str]] = {
+    "one trial": ({(4096, 4096): 40.0}, "Test GPU"),
+    "failures alone": ({(4096, 4096): None, (1, 1): None}, "Test GPU"),
+    "extremes": (
+        {(1, 1): 1e-9, (10**9, 1): 1e12, (1, 10**9): 3.5, (10**9, 10**9): None},
+        " ".join(["An Accelerator With Very Many Words"] * 5),
+    ),
+}
+
+
+LABELS = "return [...arguments[0].querySelectorAll('text')].map((label) => label.textContent).filter(Boolean)"
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_a_page_on_little_or_on_extremes_fits_and_repeats_no_label(browser: webdriver.Chrome, tmp_path: Path, name: str) -> None:
+    sizes, device = EDGES[name]
+    opened(browser, edge(tmp_path / "edge.html", sizes, device), width=360)
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+    for summary in browser.find_elements(By.CSS_SELECTOR, "details:not([hidden]) > summary"):
+        summary.click()
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 360
+    ran = sum(time_us is not None for time_us in sizes.values())
+    assert marks(browser, "#plane") in (ran, ran + 1)  # with the ring around the chosen one, if that ran
+    for axis in browser.find_elements(By.CSS_SELECTOR, ".chart svg .role-axis-label"):
+        labels = [
+            text
+            for text in browser.execute_script("return [...arguments[0].querySelectorAll('text')].map(t => t.textContent)", axis)
+            if text
+        ]
+        assert len(labels) == len(set(labels)), labels
+    for table in browser.find_elements(By.CSS_SELECTOR, "details:not([hidden]) table"):
+        assert table.find_elements(By.CSS_SELECTOR, "tbody tr")
+    for size in offered(browser, "size"):
+        choose(browser, "size", size)
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
 
 
 def test_each_filter_offers_what_the_ones_before_it_leave(browser: webdriver.Chrome, report: Path) -> None:
@@ -204,7 +264,7 @@ def test_everything_is_reached_and_worked_by_keyboard(browser: webdriver.Chrome,
     assert browser.find_element(By.CSS_SELECTOR, "#plane-table tbody tr").is_displayed()
 
 
-@pytest.mark.parametrize("width", [320, 390])
+@pytest.mark.parametrize("width", [320, 360])
 def test_on_a_phone_nothing_is_wider_than_the_screen(browser: webdriver.Chrome, report: Path, width: int) -> None:
     opened(browser, report, width=width)
     for summary in browser.find_elements(By.CSS_SELECTOR, "summary"):
@@ -220,8 +280,8 @@ def test_print_is_on_paper_with_its_tables_open_even_from_a_dark_screen(browser:
         "Emulation.setEmulatedMedia", {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     )
     assert colour(browser, "body", "background-color") == "#ffffff"
-    assert not browser.find_element(By.CSS_SELECTOR, "summary").is_displayed()
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert not browser.find_element(By.CSS_SELECTOR, "summary").is_displayed()
     assert all(table.is_displayed() for table in browser.find_elements(By.CSS_SELECTOR, "main table"))
     pdf = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
     assert pdf.startswith(b"%PDF")

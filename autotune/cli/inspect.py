@@ -8,7 +8,7 @@ import click
 from autotune.catalogue import load, shipped
 from autotune.choice import WHICH_IS_BEST
 from autotune.cli.options import db_option, dtype_option, reading_database, size_option
-from autotune.cli.output import SIZE, Column, Form, Row, emit, in_bytes, microseconds, on_device, parameters, percent, reading, say
+from autotune.cli.output import SIZE, Column, Form, Row, counted, emit, in_bytes, microseconds, on_device, parameters, percent, reading, say
 from autotune.database import Database
 from autotune.database.rebuild import templates_here
 from autotune.element import element
@@ -264,15 +264,20 @@ def _nothing(database: Database, done: str, filters: dict[str, Any]) -> str:
         chosen |= wanted
     if not there:
         return f"nothing was {done}" + (f" at {size}; {sweep} does that" if size else " yet")
-    return f"none of the {sum(there.values()):,} trials that match gave a best kernel; autotune inspect trials shows how they ended"
+    right = _counted(database, ("time_us IS NOT NULL",), chosen).get((1,), 0)
+    if right:
+        return f"{counted(right, 'trial')} of what was asked for ran right, but which is best was not settled; autotune rebuild does that"
+    return (
+        f"{counted(sum(there.values()), 'trial')} of what was asked for gave no best kernel; autotune inspect trials shows how they ended"
+    )
 
 
 def _counted(database: Database, names: tuple[str, ...], chosen: dict[str, Any]) -> dict[tuple[Any, ...], int]:
     """How many trials there are with each value of the columns `names`, of those that are as `chosen`; the most first."""
     where = " AND ".join(f"{name} = ?" for name in chosen) or "true"
     columns = ", ".join(names)
-    counted = f"SELECT {columns}, count(*) AS trials FROM trial_results WHERE {where} GROUP BY {columns} ORDER BY trials DESC, {columns}"
-    return {tuple(row[name] for name in names): row["trials"] for row in database.select(counted, list(chosen.values()))}
+    found = f"SELECT {columns}, count(*) AS trials FROM trial_results WHERE {where} GROUP BY {columns} ORDER BY trials DESC, {columns}"
+    return {tuple(row[name] for name in names): row["trials"] for row in database.select(found, list(chosen.values()))}
 
 
 def _worded(chosen: dict[str, Any]) -> str:

@@ -38,14 +38,16 @@ def percent(value: float) -> str:
 
 
 def microseconds(value: float) -> str:
-    """A time with four significant digits where it is short."""
-    return f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
+    """A time with three significant digits at least: 0.00123, 33.77, 1,236."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if value >= 1 or not value else f"{value:.3g}"
 
 
 def in_bytes(value: float) -> str:
     """An amount of memory in the unit that leaves one to three digits before the point: 12000 reads 12.0 KB."""
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if value < 999.5 or unit == "GB":
+    for unit in ("bytes", "KB", "MB", "GB", "TB"):
+        if value < 999.5 or unit == "TB":
             break
         value /= 1000
     return f"{value:,.0f} {unit}" if unit == "bytes" or value >= 99.95 else f"{value:.1f} {unit}"

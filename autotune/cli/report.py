@@ -56,10 +56,13 @@ def report_command(
         raise UsageError(
             f"database {database.path} holds no trials{f' of {chosen}' if chosen else ''}; autotune inspect devices lists what is there"
         )
+    drawn = max(series, key=lambda one: (sum(bool(size["version"]) for size in one["problems"]), one["dtype"] == DEFAULT_DTYPE))
+    if png_file is not None and not any(size["version"] for size in drawn["problems"]):
+        raise UsageError(f"no trial of database {database.path} ran right, so a picture would be empty; --html shows how they ended")
     if html_file is not None:
         _write(html_file, page(series, database.path.name, content).encode())
     if png_file is not None:
-        _write(png_file, picture(max(series, key=lambda one: (len(one["problems"]), one["dtype"] == DEFAULT_DTYPE)), scale))
+        _write(png_file, picture(drawn, scale))
 
 
 def _is_database(path: Path) -> bool:

@@ -3,61 +3,37 @@
 Sizes are drawn in powers of two: a field called x or y is the binary logarithm of columns or rows.
 """
 
-from collections.abc import Iterable
-from typing import Any
-
-Spec = dict[str, Any]
+from autotune.report.style import CONFIG, OUTCOMES, Spec, colour
 
 VEGA_LITE = "6.4"  # the Vega-Lite that the specifications are written for; the library that draws them brings several
 SCHEMA = f"https://vega.github.io/schema/vega-lite/v{VEGA_LITE.split('.')[0]}.json"
 
-# Told apart by colour-blind readers together with the labels, and light enough for a dark page, dark enough for paper. By version number.
-PALETTE = (
-    *("#7c828c", "#c4524f", "#c9781c", "#2f7ebc", "#1f8f82", "#8a62b8", "#9c8420", "#56913b", "#c25f97", "#8c6d4f", "#2a93b8", "#6a5fd0"),
-)
-OUTCOMES = {
-    "wrong_result": "#c4524f",
-    "compile_error": "#c9781c",
-    "launch_error": "#2f7ebc",
-    "out_of_memory": "#8a62b8",
-    "timeout": "#9c8420",
-    "crashed": "#c25f97",
-    "not_applicable": "#7c828c",
-}
-FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
-CONFIG: Spec = {
-    "background": None,
-    "font": FONT,
-    "view": {"stroke": None},
-    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 500, "gridColor": "#dfe3e8", "labelColor": "#454c56"}
-    | {"titleColor": "#454c56", "domainColor": "#9aa3ad", "tickColor": "#9aa3ad", "titlePadding": 8},
-    "axisLeft": {"minExtent": 34},  # so that charts below each other begin at one line
-    "legend": {"orient": "top", "title": None, "labelFontSize": 12, "symbolType": "circle", "symbolStrokeWidth": 0}
-    | {"columns": {"expr": "max(3, floor(width / 58))"}}
-    | {"symbolOpacity": 1}
-    | {"labelColor": "#454c56"},
-    "title": {"fontSize": 16, "anchor": "start", "subtitleFontSize": 12, "subtitleColor": "#454c56", "offset": 14, "subtitlePadding": 4},
-}
 POWER = (
     "datum.value >= 30 ? pow(2, datum.value - 30) + ' G' : datum.value >= 20 ? pow(2, datum.value - 20) + ' M' : "
     "datum.value >= 10 ? pow(2, datum.value - 10) + ' K' : '' + pow(2, datum.value)"
 )
 CROWDED: Spec = {"name": "crowded"}  # whether there are more tuned sizes than discs with a label have room for
 MOST_LABELLED = 60
-RATIOS = [1, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 300, 1000]  # the ticks of logarithmic axes: those of Vega are too many
+RATIOS = [
+    1,
+    1.01,
+    1.02,
+    1.05,
+    1.1,
+    1.2,
+    1.5,
+    2,
+    3,
+    5,
+    10,
+    20,
+    50,
+    100,
+    300,
+    1000,
+]  # the ticks of logarithmic axes: those of Vega are too many
 COUNTS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 3000, 10000, 30000, 100000]
 LOGS = [{"calculate": "log(datum.cols) / LN2", "as": "x"}, {"calculate": "log(datum.rows) / LN2", "as": "y"}]
-
-
-def versions_in(names: Iterable[str]) -> list[str]:
-    """The versions, each once, in the order of their numbers."""
-    return sorted(set(names), key=lambda name: (len(name), name))
-
-
-def colour(version: str) -> str:
-    """The colour of a version, the same in every chart of every report."""
-    digits = version[1:]
-    return PALETTE[(int(digits) if digits.isdigit() else sum(map(ord, version))) % len(PALETTE)]
 
 
 def specifications(versions: list[str]) -> dict[str, Spec]:
@@ -101,6 +77,7 @@ def _plane(colours: Spec) -> Spec:
         },
     }
     chosen = {
+        "name": "chosen",
         "data": {"name": "problems"},
         "transform": [*LOGS, {"filter": "datum.chosen"}],
         "mark": {"type": "point", "size": {"expr": "crowded ? 300 : 900"}, "strokeWidth": 2, "color": "#1b1f24", "aria": False},
@@ -186,13 +163,14 @@ def _shares(colours: Spec) -> Spec:
 
 def _effect(colours: Spec) -> Spec:
     """One parameter at one size: a disc for the best with each value, a line up to the median of all configurations that have it."""
-    slowdown = {"type": "quantitative", "scale": {"type": "log", "domainMin": 1, "nice": False}}
+    slowdown = {"type": "quantitative", "scale": {"type": "log", "domainMin": 1, "domainMax": {"expr": "highest"}, "nice": False}}
     axis = {"title": "time over the best", "format": "~r", "values": RATIOS}
     across = {
         "x": {"field": "value", "type": "ordinal", "sort": None, "title": None, "axis": {"labelAngle": 0, "labelOverlap": "greedy"}}
     } | {"xOffset": {"field": "version", "type": "nominal"}}
     return {
         "height": 220,
+        "params": [{"name": "highest", "value": 2}],
         "data": {"name": "effect"},
         "encoding": across | {"color": colours},
         "layer": [
@@ -219,18 +197,20 @@ def _convergence(colours: Spec) -> Spec:
     """How soon the search was near its final best: the chosen size in colour, the others as a backdrop."""
     axes = {
         "x": {"field": "trial", "type": "quantitative", "title": "trials"}
-        | {"scale": {"type": "log", "nice": False}, "axis": {"format": "~r", "values": COUNTS}},
+        | {"scale": {"type": "log", "domainMin": 1, "domainMax": {"expr": "most"}, "nice": False}}
+        | {"axis": {"format": "~r", "values": COUNTS}},
         "y": {
             "field": "slowdown",
             "type": "quantitative",
             "title": "best so far over the final best",
-            "scale": {"type": "log", "domainMin": 1, "nice": False},
+            "scale": {"type": "log", "domainMin": 1, "domainMax": {"expr": "highest"}, "nice": False},
             "axis": {"format": "~r", "values": RATIOS},
         },
     }
     line = {"type": "line", "interpolate": "step-after", "aria": False}
     return {
         "height": 300,
+        "params": [{"name": "most", "value": 2}, {"name": "highest", "value": 2}],
         "layer": [
             {
                 "data": {"name": "others"},
@@ -262,7 +242,12 @@ def _failures() -> Spec:
         "mark": {"type": "bar", "cornerRadius": 2},
         "encoding": {
             "y": {"field": "version", "type": "nominal", "title": None, "sort": None},
-            "x": {"field": "count", "type": "quantitative", "title": "failed trials", "axis": {"tickMinStep": 1, "format": "d"}},
+            "x": {
+                "field": "count",
+                "type": "quantitative",
+                "title": "failed trials",
+                "axis": {"labelExpr": "datum.value % 1 ? '' : datum.label"},
+            },
             "color": reason,
             "tooltip": _tooltip("version", "outcome", "count"),
         },

@@ -15,7 +15,8 @@ const element = (name, attributes = {}, ...children) => {
 };
 const byId = (id) => document.getElementById(id);
 const percent = (value) => (value == null ? "" : `${(100 * value).toFixed(1)} %`);
-const micro = (value) => (value == null ? "" : value < 1000 ? value.toFixed(2) : Math.round(value).toLocaleString("en"));
+const micro = (value) =>
+  value == null ? "" : value >= 1000 ? Math.round(value).toLocaleString("en") : value >= 1 || !value ? value.toFixed(2) : String(+value.toPrecision(3));
 const times = (value) => (value == null ? "" : value < 10 ? value.toFixed(3) : value.toFixed(1));
 const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const median = (values) => {
@@ -59,6 +60,7 @@ function table(id, caption, rows, columns) {
     ),
   );
   const place = byId(id);
+  if (place.parentElement.tagName === "DETAILS") place.parentElement.hidden = !rows.length;
   Object.assign(place, { tabIndex: 0, role: "region", ariaLabel: caption });
   place.replaceChildren(
     element("table", {}, element("caption", { textContent: caption }), element("thead", {}, head), element("tbody", {}, ...body)),
@@ -80,7 +82,10 @@ async function draw(place, name, datasets, description, empty, more = {}) {
     return;
   }
   const there = new Set(Object.values(datasets).flatMap((rows) => rows.map((row) => row.version)));
-  const spec = { ...limited(charts[name], there), datasets, description, ...more };
+  const { config } = charts[name];
+  const columns = Math.max(3, Math.floor(place.clientWidth / 70));
+  more = { ...more, config: { ...config, legend: { ...config.legend, columns } } };
+  const spec = { ...limited({ ...charts[name], ...more }, there), datasets, description };
   const { view } = await window.vegaEmbed(place, spec, { actions: false, renderer: "svg", ast: true, tooltip: { theme: "custom" } });
   view.addEventListener("click", (_, item) => item?.datum?.size && chooseSize(item.datum.size));
 }
@@ -153,7 +158,8 @@ function drawPlane(shown, size) {
     { plane: problems.length ? shown.plane : [], problems },
     `Which version wins over the plane of rows and columns. ${caption}`,
     "No size has a right result yet.",
-    { params: crowding(shown) },
+    // A size that never ran right has no disc to put a ring around.
+    { params: crowding(shown), layer: charts.plane.layer.filter(({ name }) => name !== "chosen" || problems.some((row) => row.chosen)) },
   );
 }
 
@@ -208,7 +214,9 @@ function drawEffects(chosen) {
   );
   return places.map((place, at) => {
     const effect = sorted.filter((row) => row.parameter === names[at]);
-    return draw(place.lastChild, "effect", { effect }, `Time over the best for each value of ${names[at]}.`, "");
+    const highest = Math.max(1.05, ...effect.flatMap((row) => [row.best, row.median])); // a difference of a hundredth fills no chart
+    const params = [{ name: "highest", value: highest }];
+    return draw(place.lastChild, "effect", { effect }, `Time over the best for each value of ${names[at]}.`, "", { params });
   });
 }
 
@@ -232,19 +240,24 @@ function drawConvergence(shown, chosen) {
     ["time, us", (r) => micro(r.time_us), true],
     ["over the final best", (r) => times(r.slowdown), true],
   ]);
+  const drawn = convergence.length ? [...convergence, ...others] : [];
+  const params = [
+    { name: "most", value: drawn.reduce((most, step) => Math.max(most, step.trial), 2) },
+    { name: "highest", value: drawn.reduce((most, step) => Math.max(most, step.slowdown), 1.05) },
+  ];
   return draw(
     byId("convergence"),
     "convergence",
     { convergence, others: others.length && convergence.length ? others : convergence },
     `Best time so far by trials. ${caption}`,
     "Nothing ran right at this size.",
+    { params },
   );
 }
 
 function drawFailures(shown) {
   const failed = shown.failures.reduce((sum, row) => sum + row.count, 0);
   byId("failures").nextElementSibling.textContent = failed ? `${plural(failed, "trial")} failed.` : "";
-  byId("failures-table").parentElement.hidden = !failed;
   table("failures-table", "The most common reasons", shown.reasons, [
     ["version", (r) => r.version],
     ["outcome", (r) => r.outcome.replaceAll("_", " ")],
@@ -294,7 +307,8 @@ async function show() {
     return;
   }
   const sizes = shown.sizes.map((row) => row.size);
-  const largest = shown.problems.reduce((most, row) => (row.rows * row.cols > most.rows * most.cols ? row : most), shown.problems[0]);
+  const ran = shown.problems.filter((row) => row.version);
+  const largest = (ran.length ? ran : shown.problems).reduce((most, row) => (row.rows * row.cols > most.rows * most.cols ? row : most));
   const wanted = [form.elements.size.value, "4096x4096", largest.size].find((size) => sizes.includes(size));
   offer(form.elements.size, sizes, wanted);
   const size = form.elements.size.value;
@@ -315,9 +329,11 @@ async function show() {
 
 form.addEventListener("change", show);
 form.addEventListener("submit", (event) => event.preventDefault());
+const MOST_PRINTED = 100; // rows: some pages, not a book
 const opened = [];
 addEventListener("beforeprint", () => {
-  opened.push(...document.querySelectorAll("details:not([open])"));
+  const short = [...document.querySelectorAll("details:not([open])")].filter((table) => table.querySelectorAll("tr").length <= MOST_PRINTED);
+  opened.push(...short);
   for (const table of opened) table.open = true;
 });
 addEventListener("afterprint", () => {

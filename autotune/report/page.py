@@ -12,9 +12,10 @@ from typing import Any
 
 from autotune import __version__
 from autotune.choice import WHICH_IS_BEST
-from autotune.report.charts import MOST_LABELLED, colour, specifications, versions_in
+from autotune.report.charts import MOST_LABELLED, specifications
 from autotune.report.data import embeddable
 from autotune.report.library import bundle
+from autotune.report.style import colour, versions_in
 
 Row = dict[str, Any]
 

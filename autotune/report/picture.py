@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from autotune.cli.output import counted
-from autotune.report.charts import CONFIG, CROWDED, MOST_LABELLED, SCHEMA, VEGA_LITE, specifications, versions_in
+from autotune.report.charts import CROWDED, MOST_LABELLED, SCHEMA, VEGA_LITE, specifications
 from autotune.report.library import vl_convert
+from autotune.report.style import CONFIG, versions_in
 
 Row = dict[str, Any]
 
 WIDTH_PX = 760
+LEGEND_PX = 58  # that an entry takes
 CHARTS = {
     "plane": ("Which version wins where", "Discs: tuned sizes. Shade: the version of the nearest tuned size. K is 1024."),
     "shares": (
@@ -37,7 +39,7 @@ def picture(series: Row, scale: float = 2) -> bytes:
     ]
     spec = {
         "$schema": SCHEMA,
-        "config": CONFIG | {"background": "white", "padding": 20},
+        "config": CONFIG | {"background": "white", "padding": 20, "legend": CONFIG["legend"] | {"columns": WIDTH_PX // LEGEND_PX}},
         "params": [CROWDED | {"value": len(series["problems"]) > MOST_LABELLED}],
         "datasets": {"plane": series["plane"], "problems": problems, "shares": shares},
         "title": {
