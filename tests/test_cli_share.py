@@ -1,5 +1,6 @@
 """What travels and what people decide: export, import, rebuild, prune, pin and block on the command line."""
 
+import json
 import sqlite3
 import warnings
 from pathlib import Path
@@ -11,7 +12,7 @@ from autotune.database import Database
 from autotune.database.rebuild import templates_here
 from autotune.source import templates
 from autotune.trial import Outcome
-from tests.command import refused, rows, said
+from tests.command import refused, rows, run, said
 from tests.database_samples import COLD, DEVICE, FAST, PROBLEM, SLOW, SOURCE, begin, instance, record, screen, settle
 from tests.report_samples import measured
 
@@ -88,9 +89,17 @@ def test_a_file_that_is_neither_is_refused_and_nothing_is_changed(tmp_path: Path
 def test_best_kernels_are_rebuilt_from_trials(shipped: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.sqlite"
     path.write_bytes(shipped.read_bytes())
-    (done,) = rows("rebuild", "--db", str(path))
-    assert done["unknown"] == 0
-    assert done["settled"] + done["stale"] == len(rows("inspect", "best", "--db", str(RESULTS)))
+    with Database(path) as db:
+        some = {row["id"] for row in db.select("SELECT id FROM problems WHERE dtype = 'float32' ORDER BY id LIMIT 60")}
+        db.forget_problems(row["id"] for row in db.select("SELECT id FROM problems") if row["id"] not in some)
+    status, out, steps = run("rebuild", "--json", "--db", str(path))
+    (done,) = json.loads(out)
+    assert (status, done["unknown"]) == (0, 0)
+    assert done["settled"] + done["stale"] == len(rows("inspect", "best", "--db", str(path))) == 60
+    assert "training the selector for softmax float32 on NVIDIA H200" in steps
+    status, out, steps = run("rebuild", "--json", "--db", str(path))
+    assert "training" not in steps
+    assert [story.count("nothing was measured since it was trained") for story in json.loads(out)[0]["trained"]] == [1]
 
 
 def test_prune_says_what_would_go_and_goes_by_its_rules(small: Path) -> None:

@@ -1,7 +1,8 @@
 """The command line: `autotune sweep`, `inspect`, `explain`, `source`, `verify`, `doctor` and more.
 
 Each command is a few lines over a verb of the library. What goes wrong is one sentence on standard error: exit status 2 when the
-work could not start, 1 when the work itself failed.
+work could not start, 1 when the work itself failed or its output could not be written. 130 is Ctrl-C, and 141, without a word, a reader
+of the output who is gone.
 """
 
 import os
@@ -14,6 +15,7 @@ from typing import TextIO
 import click
 
 from autotune import __version__
+from autotune.cli.streams import OutputError, guard, status_of, tell
 from autotune.errors import AutotuneError
 
 # command -> module of this package that defines it under the same name; loaded when it is used, so that --help stays quick
@@ -56,42 +58,51 @@ def autotune() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The `autotune` command. Ends the process with 0 (done), 1 (the work failed) or 2 (it could not start)."""
+    """The `autotune` command. Ends the process with 0 (done), 1 (the work, or its output, failed) or 2 (it could not start)."""
     warnings.showwarning = _warn
     try:
-        status = autotune.main(arguments, prog_name="autotune", standalone_mode=False)
+        guard()
+        status = _status(arguments)
         sys.stdout.flush()
+    except OutputError as error:
+        status = status_of(error)
+    sys.exit(status)
+
+
+def _status(arguments: Sequence[str] | None) -> int:
+    """Run the command; what goes wrong is told, and is an exit status."""
+    try:
+        status = autotune.main(arguments, prog_name="autotune", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except OutputError:
+        raise
     except AutotuneError as error:
-        _fail(str(error), error.exit_status)
+        return _told(str(error), error.exit_status)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
-        sys.exit(2)
+        return 2
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "autotune"
         message = error.format_message().rstrip(".").replace("\n", " ")
-        _fail(f"{message}; {command} --help tells what is accepted", 2)
+        return _told(f"{message}; {command} --help tells what is accepted", 2)
     except click.ClickException as error:
-        _fail(error.format_message(), 2)
+        return _told(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted", 130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has enough; the exit must not complain
-        sys.exit(0)
+        return _told("interrupted", 130)
     except Exception as error:
         if os.environ.get("AUTOTUNE_TRACEBACK"):
             raise
         said = " ".join(str(error).split())
-        _fail(f"{type(error).__name__}: {said}; this was not foreseen: AUTOTUNE_TRACEBACK=1 shows where it happened", 1)
-    sys.exit(status if isinstance(status, int) else 0)
+        return _told(f"{type(error).__name__}: {said}; this was not foreseen: AUTOTUNE_TRACEBACK=1 shows where it happened", 1)
 
 
 def _warn(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
 ) -> None:
     """A warning as one sentence, without the place in our source that gave it."""
-    click.echo(f"autotune: warning: {message}", err=True)
+    tell(f"autotune: warning: {message}")
 
 
-def _fail(message: str, status: int) -> None:
-    click.echo(f"autotune: {message}", err=True)
-    sys.exit(status)
+def _told(message: str, status: int) -> int:
+    tell(f"autotune: {message}")
+    return status

@@ -1,6 +1,7 @@
 """`autotune export`, `import` and `rebuild`: how measurements travel, and what follows from them."""
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +23,7 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.problem import parse_size
 from autotune.selector import train_all
 
+PACE_S = 5.0  # between two words on how far a rebuild is
 FILE = click.Path(path_type=Path, dir_okay=False)
 ACCEPTED = "import takes databases and exports of autotune, and cache files of Kernel Tuner, gzipped or not"
 IMPORTED = (
@@ -109,18 +111,33 @@ def import_command(files: tuple[Path, ...], with_kernels: bool, dtype: str, db: 
 @kernels_option
 @reading
 def rebuild_command(db: Path | None, kernels: Path | None, form: Form) -> None:
-    """Settle every problem again by its trials alone, with today's templates and blocks, and train the selectors on what they say."""
+    """Settle every problem again by its trials alone, with today's templates and blocks, and train the selectors on what they say.
+
+    A selector that was trained on these very measurements is left as it is. How far it is goes to standard error.
+    """
     folder = kernels.resolve() if kernels else None
     operations = {name: load(name, folder) for name in operation_names(folder)}
     with Database(db or default_path()) as database:
-        done = database.rebuild(operations)
-        trained = train_all(database, operations)
+        done = database.rebuild(operations, _Pace())
+        trained = train_all(database, operations, lambda step: click.echo(step, err=True))
     stories = [f"selector for {t.operation} {t.dtype} on {t.device.name}: {t.model}; {t.why}" for t in trained]
     counts = {"settled": done.settled, "stale": done.stale, "unknown": done.unknown, "selectors": len(trained)}
     emit([{**counts, "trained": stories}], REBUILT, form)
     if form == "table":
         for story in stories:
             say(story)
+
+
+class _Pace:
+    """Says on standard error how far a rebuild is, now and then."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() - self._said > PACE_S:
+            self._said = time.monotonic()
+            click.echo(f"settled {done} of {counted(total, 'problem')}", err=True)
 
 
 def _unlike(file: Path) -> str:

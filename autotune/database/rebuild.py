@@ -1,6 +1,6 @@
 """What `best` is derived from: making it again from the trials, and telling which of it no longer holds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune import catalogue, source
@@ -17,6 +17,8 @@ from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.trial import Environment, TimingProtocol
 
+Order = Mapping[Configuration, int]  # the place of each configuration in the order in which they are declared
+
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
@@ -30,21 +32,30 @@ class Rebuilt:
 class Rebuilder(Decider, Reader, Recaller, Inspector):
     """The part of a database that compares what was settled with the trials and with today's kernels."""
 
-    def rebuild(self, operations: Mapping[str, Operation] | None = None) -> Rebuilt:
+    def rebuild(
+        self, operations: Mapping[str, Operation] | None = None, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> Rebuilt:
         """Make `best` again from all trials, problem by problem; doing it again changes nothing.
 
         `operations` are those to go by, by name; others are taken from the shipped ones. A problem whose trials are all of templates
-        that have changed keeps its best, marked stale; one whose operation is not here keeps its best as it is.
+        that have changed keeps its best, marked stale; one whose operation is not here keeps its best as it is. `progress` is told how
+        many problems are done, of how many.
         """
         known = dict(operations or {})
+        order: dict[str, Order] = {}
         counts = {"settled": 0, "stale": 0, "unknown": 0}
-        for device, timing, problem in self._measured_problems():
+        measured = list(self._measured_problems())
+        for done, (device, timing, problem) in enumerate(measured):
+            progress(done, len(measured))
             operation = known.get(problem.operation) or _shipped(problem.operation)
             if operation is None:
                 counts["unknown"] += 1
-            else:
-                known[problem.operation] = operation
-                counts["settled" if self._rebuild(operation, device, timing, problem) else "stale"] += 1
+                continue
+            known[operation.name] = operation
+            if operation.name not in order:  # a space of thousands is listed once and not for every problem
+                order[operation.name] = {c: place for place, c in enumerate(operation.configurations())}
+            settled = self._rebuild(operation, order[operation.name], device, timing, problem)
+            counts["settled" if settled else "stale"] += 1
         return Rebuilt(**counts)
 
     def stale(self, operation: Operation, environment: Environment | None = None) -> list[Row]:
@@ -56,14 +67,14 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         reasons = ((row, _why_stale(row, current, environment)) for row in self.best(operation.name))
         return [row | {"state": "stale", "why": why} for row, why in reasons if why]
 
-    def _rebuild(self, operation: Operation, device: Device, timing: TimingProtocol, problem: Problem) -> bool:
+    def _rebuild(self, operation: Operation, order: Order, device: Device, timing: TimingProtocol, problem: Problem) -> bool:
         """Settle one problem by its trials; False when none of them is of today's templates."""
         current = templates_here(operation)
         trials = [t for t in self.trials(device, timing, problem) if t.template_sha == current.get(t.configuration.version)]
         trials = [t for t in trials if not t.replayed] or trials
         blocked = self.blocked(device, problem.operation, problem.dtype, problem, template_shas=set(current.values()))
-        order = {c: place for place, c in enumerate(operation.configurations()) if c not in blocked}
-        found = candidates(trials, order)
+        allowed = {t.configuration: order[t.configuration] for t in trials if t.configuration in order and t.configuration not in blocked}
+        found = candidates(trials, allowed)
         before = self.settled(device, timing, problem)
         if not found:
             self._mark_stale(before)

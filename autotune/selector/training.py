@@ -1,6 +1,6 @@
 """Which predictor is used: the one that chooses best for sizes it was not trained on, if it beats the analytic default at all."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,11 +50,12 @@ def train(
     dtype: str,
     *,
     stale: bool = False,
+    told: Callable[[str], None] = lambda _: None,
 ) -> Trained | None:
     """Train on all that `database` knows, and store the result as the active selector; None with fewer than `LEAST_SIZES` tuned sizes.
 
     Deterministic, and free of work when nothing was measured since the last time. With `stale`, times of templates that have changed
-    since count as if they had not. Raises UsageError when the database cannot be written.
+    since count as if they had not. `told` hears of work that takes a while. Raises UsageError when the database cannot be written.
     """
     matrix = read(database, operation, device, timing, dtype, stale=stale)
     if len(matrix.problems) < LEAST_SIZES:
@@ -67,13 +68,16 @@ def train(
     if rows and rows[0]["train_sha"] == sha:
         model = Model.from_json(rows[0]["body"], operation)
         return Trained(operation.name, dtype, device, timing, model, "nothing was measured since it was trained", False)
+    told(f"training the selector for {operation.name} {dtype} on {device.name} on {len(matrix.problems)} sizes")
     model, why = choose(matrix, operation, device)
     regret = (model.regret.geomean, model.regret.p95, model.regret.worst)
     database.store_selector(device, operation.name, dtype, model.kind, model.to_json(), sha, regret)
     return Trained(operation.name, dtype, device, timing, model, why, True)
 
 
-def train_all(database: "Database", operations: Mapping[str, Operation] | None = None) -> list[Trained]:
+def train_all(
+    database: "Database", operations: Mapping[str, Operation] | None = None, told: Callable[[str], None] = lambda _: None
+) -> list[Trained]:
     """Train for every GPU, operation and dtype that has enough tuned sizes, under the protocol that the dispatcher goes by."""
     trained = []
     for device in database.devices_measured():
@@ -82,7 +86,7 @@ def train_all(database: "Database", operations: Mapping[str, Operation] | None =
             continue
         for row in database.select("SELECT DISTINCT operation, dtype FROM best_kernels WHERE device = ? ORDER BY 1, 2", (device.name,)):
             operation = (operations or {}).get(row["operation"]) or _shipped(row["operation"])
-            done = operation and train(database, operation, device, timings[0], row["dtype"])
+            done = operation and train(database, operation, device, timings[0], row["dtype"], told=told)
             if done:
                 trained.append(done)
     return trained
