@@ -161,6 +161,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recorded database with a selector that was trained on it."""
     path = tmp_path_factory.mktemp("trained") / "h200.sqlite"
     path.write_bytes(RECORDED.read_bytes())
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE manifest")  # what makes it an export, which is not written to
+    connection.close()
     with Database(path) as database:
         (device,) = database.devices_measured()
         (timing,) = database.protocols_measured(device)
