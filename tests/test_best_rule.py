@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.choice import WHICH_IS_BEST
-from autotune.cli.output import parameters
+from autotune.cli.output import microseconds, parameters
 from autotune.configuration import Configuration
 from autotune.database import Database
 from autotune.dispatch import explain
@@ -48,6 +48,27 @@ def test_a_negative_gap_is_explained_by_the_rule_and_a_positive_one_needs_no_wor
     with Database(tied) as db, db.write() as connection:
         connection.execute("UPDATE best SET gap = 0.05, runner_up_us = 42")
     assert WHICH_IS_BEST not in said("inspect", "best", "--size", "4096x4096", "--db", str(tied))
+
+
+def test_without_a_best_it_is_said_whether_anything_ran_right(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    with Database(path, create=True) as db:
+        number = begin(db)
+        db.record(number, PROBLEM, SLOW, SOURCE.sha, Outcome.TIMEOUT, message="it hung")
+    shown = said("inspect", "best", "--db", str(path))
+    assert shown == "1 trial of what was asked for gave no best kernel; autotune inspect trials shows how they ended\n"
+    with Database(path) as db:
+        record(db, number, FAST, [Round("screen", (40.0,), 16)])
+    shown = said("inspect", "best", "--size", "4096x4096", "--db", str(path))
+    assert shown == "1 trial of what was asked for ran right, but which is best was not settled; autotune rebuild does that\n"
+
+
+@pytest.mark.parametrize(
+    ("time_us", "shown"),
+    [(1e-9, "1e-09"), (0.01234, "0.0123"), (0.5, "0.5"), (33.766, "33.77"), (1e12, "1,000,000,000,000"), (0.0, "0.00")],
+)
+def test_no_time_is_shown_as_nothing(time_us: float, shown: str) -> None:
+    assert microseconds(time_us) == shown
 
 
 def test_the_help_defines_every_figure_of_the_table() -> None:
