@@ -93,9 +93,10 @@ class Operation:
         declared = self.versions[version].parameters
         given = {name: value for name, value in configuration.parameters if name not in fitted}
         given |= self.fit(version, given, problem, declared)
-        if any(name not in given for name in declared):
+        try:
+            return Configuration(version, tuple([(name, given[name]) for name in declared]))
+        except KeyError:  # no value of a parameter holds the row
             return None
-        return Configuration(version, tuple((name, given[name]) for name in declared))
 
     def defaults(self, problem: Problem, device: Device, versions: Container[str] | None = None) -> Iterator[Configuration]:
         """What the operation proposes for `problem` without any measurement, best first; of `versions` alone when they are given."""

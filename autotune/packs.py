@@ -2,6 +2,8 @@
 
 Edges are "exact" when every row starts and ends where a pack does, and "masked" when the first and the last pack of a row reach over its
 ends. A masked instance would compute exact rows too, a little slower, so it is not offered for them.
+
+A condition that holds comes without a reason: these are asked within microseconds, and a reason takes as long to word as to find out.
 """
 
 from math import gcd
@@ -12,13 +14,16 @@ NARROWEST_ACCESS_BYTES = 4
 WIDEST_ACCESS_BYTES = 16
 
 Condition = tuple[bool, str]
+HOLDS: Condition = (True, "")
 
 
 def loadable(problem: Problem, vector: int) -> Condition:
     """Whether a pack is as wide as an access can be: 4, 8 or 16 bytes."""
     access_bytes = vector * problem.element_bytes
+    if NARROWEST_ACCESS_BYTES <= access_bytes <= WIDEST_ACCESS_BYTES:
+        return HOLDS
     return (
-        NARROWEST_ACCESS_BYTES <= access_bytes <= WIDEST_ACCESS_BYTES,
+        False,
         f"vector {vector} of {problem.dtype} is {access_bytes} bytes, and an access has {NARROWEST_ACCESS_BYTES} to {WIDEST_ACCESS_BYTES}",
     )
 
@@ -27,10 +32,10 @@ def placed(problem: Problem, vector: int, edges: str) -> Condition:
     """Whether rows lie as `edges` says, and input and output at the same place within a pack."""
     whole = _exact(problem, vector)
     if edges == "exact":
-        return whole, f"rows do not start and end where packs of {vector} do, which edges exact needs"
+        return HOLDS if whole else (False, f"rows do not start and end where packs of {vector} do, which edges exact needs")
     if whole:
         return False, f"rows start and end where packs of {vector} do, so edges exact is the faster way"
-    return _alike(problem, vector), f"input and output may start at different places within a pack of {vector}"
+    return HOLDS if _alike(problem, vector) else (False, f"input and output may start at different places within a pack of {vector}")
 
 
 def per_row(problem: Problem, vector: int, edges: str) -> int:
@@ -54,8 +59,8 @@ def fewest(row_packs: int, threads: int, items: int, values: tuple[int | str, ..
     needed = -(-row_packs // threads)
     if items < needed:
         return False, f"a row takes {row_packs} packs, and {threads} threads with {items} items hold {threads * items}"
-    fewer = [value for value in values if isinstance(value, int) and needed <= value < items]
-    return not fewer, f"{min(fewer, default=items)} items hold a row of {row_packs} packs, which is fewer than {items}"
+    fewer = [value for value in values if isinstance(value, int) and needed <= value < items] if needed < items else ()
+    return (False, f"{min(fewer)} items hold a row of {row_packs} packs, which is fewer than {items}") if fewer else HOLDS
 
 
 def _exact(problem: Problem, vector: int) -> bool:

@@ -19,10 +19,10 @@ from autotune.search import Budget
 from autotune.selector import Model, Regret, train, train_all
 from autotune.selector.cover import cover
 from autotune.selector.dense import missed, reachable, uncompiled, unmeasured
-from autotune.selector.features import Features, features
+from autotune.selector.features import Features, features, place
 from autotune.selector.matrix import Array, Matrix, default_choices
 from autotune.selector.model import Predictor
-from autotune.selector.neighbours import Neighbours
+from autotune.selector.neighbours import DOUBT, HANDICAP, NEAREST, Neighbours
 from autotune.selector.regret import hurt
 from autotune.selector.training import choose, cross_validated, first_known, fit
 from autotune.selector.tree import Tree
@@ -140,6 +140,27 @@ def test_whatever_the_holes_every_member_is_ranked_once_and_a_stored_predictor_r
         assert all(np.isfinite(cost) for cost, _ in ranking)
         again = type(predictor).from_json(json.loads(json.dumps(predictor.to_json())), costs.shape[1])
         assert list(again.ranking(seen)) == ranking
+
+
+def test_neighbours_choose_what_the_plain_formula_chooses(grid: Matrix) -> None:
+    random = np.random.default_rng(0)
+    shape = len(grid.problems), 20
+    costs = np.where(random.random(shape) < 0.3, np.nan, random.exponential(0.2, shape))
+    learnt = Neighbours.fit(grid.problems, costs, H200)
+    hurts, doubt = hurt(learnt.costs), (DOUBT**2 + NEAREST) ** -learnt.power
+    for rows, cols, dtype in zip(
+        2 ** random.uniform(0, 18, 500), 2 ** random.uniform(0, 18, 500), ["float32", "float16"] * 250, strict=True
+    ):
+        seen = features(Problem("softmax", int(rows), int(cols), dtype), H200)
+        found = np.zeros(len(learnt.guess))
+        for tall, long, aligned, between in learnt.metrics:
+            apart = (np.array(place(seen)) - learnt.places) ** 2 @ np.array([1, tall, long, aligned, between, between]) ** 2
+            weights = (apart + NEAREST) ** -learnt.power
+            found += (weights @ (hurts * learnt.known) + doubt * hurt(learnt.guess)) / (weights @ learnt.known + doubt)
+        found = found / len(learnt.metrics)
+        found[0] += HANDICAP
+        assert learnt.expected(seen) == pytest.approx(found, rel=1e-4)
+        assert found[next(iter(learnt.ranking(seen)))[1]] == pytest.approx(min(found), rel=1e-5)
 
 
 def test_a_cover_begins_with_the_default_and_each_member_lowers_the_regret(grid: Matrix) -> None:

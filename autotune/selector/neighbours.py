@@ -32,7 +32,7 @@ class Neighbours:
 
     `sums` is how much each regret hurts and whether it is known, side by side, so that one product weighs them all, and in 4 bytes, for
     fetching what is in no cache takes longer than multiplying it; `doubts` is what the guess adds to that product; `squares` are the
-    squared weights of each metric.
+    squared weights of each metric. `coordinates` are the places with all that is summed along side by side.
     """
 
     metrics: tuple[Metric, ...]
@@ -44,6 +44,7 @@ class Neighbours:
     sums: "np.ndarray[Any, np.dtype[np.float32]]" = field(init=False)
     doubts: Array = field(init=False)
     squares: Array = field(init=False)
+    coordinates: Array = field(init=False)
 
     kind = "neighbours"
 
@@ -52,7 +53,8 @@ class Neighbours:
         object.__setattr__(self, "sums", np.hstack([hurt(self.costs), self.known]).astype(np.float32))
         object.__setattr__(self, "doubts", np.concatenate([doubt * hurt(self.guess), np.full(len(self.guess), doubt)]))
         weights = [(1.0, tall, cols, alignment, mantissa, mantissa) for tall, cols, alignment, mantissa in self.metrics]
-        object.__setattr__(self, "squares", np.array(weights).T ** 2)
+        object.__setattr__(self, "squares", np.array(weights) ** 2)
+        object.__setattr__(self, "coordinates", np.ascontiguousarray(self.places.T))
 
     @classmethod
     def fit(cls, problems: tuple[Problem, ...], costs: Array, device: Device) -> "Neighbours":
@@ -73,9 +75,9 @@ class Neighbours:
 
     def expected(self, seen: Features) -> Array:
         """How much each member is expected to hurt, on average of the metrics."""
-        apart = self.places - np.array(place(seen))
-        weights = _weights((apart * apart) @ self.squares, self.power)
-        sums = weights.T.astype(np.float32) @ self.sums + self.doubts
+        apart = self.coordinates - np.array(place(seen))[:, None]
+        apart *= apart
+        sums = _weights(self.squares @ apart, self.power).astype(np.float32) @ self.sums + self.doubts
         count = len(self.guess)
         expected: Array = np.add.reduce(sums[:, :count] / sums[:, count:], axis=0) / len(sums)  # a third of what `mean` costs
         expected[0] += HANDICAP
@@ -112,9 +114,10 @@ class Neighbours:
 
 
 def _weights(squared: Array, power: int) -> Array:
-    weights: Array = 1.0 / (squared + NEAREST)
+    weights: Array = squared + NEAREST
+    np.reciprocal(weights, weights)
     for _ in range(power.bit_length() - 1):  # several times as fast as `**`
-        weights = weights * weights
+        weights *= weights
     return weights
 
 
