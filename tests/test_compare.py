@@ -184,6 +184,7 @@ def test_a_real_replay_changes_nothing(tmp_path: Path) -> None:
     shipped = str(shipped_databases()[0])
     assert len(rows("compare", shipped, path, "--configurations", "--tolerance", "0")) == 12
     assert rows("compare", shipped, path, "--configurations", "--changed", "--tolerance", "0") == []
+    assert ["best", "kernels", "measured", "replayed"] in [line.split() for line in said("compare", shipped, path).splitlines()]
 
 
 def screened(path: Path, slowdown: float) -> Path:

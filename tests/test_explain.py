@@ -45,6 +45,11 @@ def test_a_time_that_was_replayed_is_marked(tmp_path: Path) -> None:
     assert "recorded_on" in said(*sweep)
     chosen = rows("explain", "softmax", "4096x4096", "--db", str(path))[0]
     assert (chosen["database"], chosen["replayed"]) == (str(path), True)
+    (device,) = rows("inspect", "devices", "--db", str(path))
+    assert (device["problems"], device["replayed"]) == (1, 1)
+    assert "of them replayed" in said("inspect", "devices", "--db", str(path))
+    (database,) = [row for row in rows("doctor", "--db", str(path)) if row["what"] == "database"]
+    assert database["said"].endswith("1 problem tuned on NVIDIA H200 (replayed)")
     lines = [line for line in said("explain", "softmax", "4096x4096", "--db", str(path)).splitlines() if "replay.sqlite" in line]
     assert len(lines) == 2
     assert all("replay.sqlite (replayed)" in line for line in lines)

@@ -51,7 +51,8 @@ DIFFERENCES = (Column("what", "", right=False), Column("a", "A", right=False, lo
 def compare_command(a: str, b: str, configurations: bool, changed: bool, tolerance: float, fail_if_slower: bool, form: Form) -> int:
     """Compare database B with database A: two drivers, two GPUs, two commits.
 
-    A change is beyond noise when the confidence intervals of the two times do not meet and it is more than --tolerance.
+    A change is beyond noise when the confidence intervals of the two times do not meet and it is more than --tolerance. One sample
+    tells nothing of noise, and a replay of the other database's own times is no change.
     """
     (a_path, a_device), (b_path, b_device) = _place(a), _place(b)
     with Database(a_path, mode="read") as one, Database(b_path, mode="read") as two:

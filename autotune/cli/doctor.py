@@ -12,7 +12,7 @@ from autotune import __version__
 from autotune.backends.select import gpu_count
 from autotune.catalogue import operation_names
 from autotune.cli.options import db_option
-from autotune.cli.output import Column, Form, Row, counted, emit, reading
+from autotune.cli.output import Column, Form, Row, counted, emit, on_device, reading
 from autotune.database import Database, default_path, shipped_databases
 from autotune.errors import AutotuneError
 
@@ -73,8 +73,10 @@ def _database(path: Path) -> tuple[str, str]:
         return "missing", f"{path} does not exist yet; autotune sweep makes it"
     try:
         with Database(path, mode="read") as database:
-            problems = sum(row["problems"] for row in database.devices())
-            return "ok", f"{path}: {problems} problems tuned on {', '.join(row['device'] for row in database.devices()) or 'no device'}"
+            found = database.devices()
+            names = (on_device(row["device"], row["replayed"] and row["replayed"] == row["problems"]) for row in found)
+            tuned = counted(sum(row["problems"] for row in found), "problem")
+            return "ok", f"{path}: {tuned} tuned on {', '.join(dict.fromkeys(names)) or 'no device'}"
     except AutotuneError as error:
         return "broken", str(error)
 

@@ -70,6 +70,7 @@ DEVICES = (
     Column("sm_count", "SMs"),
     Column("l2_bytes", "L2 MiB", lambda value: f"{value >> 20}"),
     Column("problems", "problems with a best"),
+    Column("replayed", "of them replayed", lambda count: count or ""),
     Column("runs", "runs"),
 )
 VERSIONS = (

@@ -96,6 +96,7 @@ def differences(a: Side, b: Side) -> list[Row]:
     mine, theirs = _templates(a), _templates(b)
     rows = [
         {"what": "device", "a": a.device.name, "b": b.device.name},
+        {"what": "best kernels", "a": _how(a), "b": _how(b)},
         *({"what": column, "a": _environment(a, column), "b": _environment(b, column)} for column in columns),
         *({"what": f"template of {n}", "a": mine.get(n, ""), "b": theirs.get(n, "")} for n in sorted(mine.keys() | theirs.keys())),
     ]
@@ -187,6 +188,12 @@ def _latest(side: Side, timing: TimingProtocol) -> dict[tuple[object, object], S
 
 def _timed(side: Side, timing: TimingProtocol) -> Iterator[StoredTrial]:
     return (t for t in side.database.trials(side.device, timing) if t.outcome.timed and t.rounds)
+
+
+def _how(side: Side) -> str:
+    """How the best kernels of a side came about: measured, replayed from another database's measurements, or both."""
+    replayed = {row["replayed"] for row in side.database.best(device=side.device.name)}
+    return " and ".join("replayed" if one else "measured" for one in sorted(replayed))
 
 
 def _environment(side: Side, column: str) -> str:

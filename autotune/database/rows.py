@@ -83,10 +83,11 @@ class Inspector(Connection):
         )
 
     def devices(self) -> list[Row]:
-        """The devices that trials were taken on, with how many problems have a best on each."""
+        """The devices that trials were taken on, with how many problems have a best on each, and how many of those were replayed."""
         return self.select(
             "SELECT name AS device, compute_capability, arch, sm_count, l2_bytes, bus_bits, shared_bytes_per_block, shared_bytes_per_sm, "
             "(SELECT count(*) FROM best b WHERE b.device = devices.id) AS problems, "
+            "(SELECT count(*) FROM best b JOIN trials t ON t.id = b.trial AND t.replayed WHERE b.device = devices.id) AS replayed, "
             "(SELECT count(*) FROM runs u WHERE u.device = devices.id) AS runs FROM devices ORDER BY name, id"
         )
 

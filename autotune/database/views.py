@@ -47,7 +47,8 @@ LEFT JOIN configurations w ON w.id = b.runner_up
 """
 
 # One trial stands for each version: the settled best where it is of that version, else the fastest of those that were measured rather than
-# replayed and of the most careful kind of round, which is the first in the alphabet. A bare column comes from the row that has the minimum, wherever that is asked for.
+# replayed and of the most careful kind of round, which is the first in the alphabet. A bare column comes from the row that has the minimum,
+# wherever that is asked for.
 # SQLite filters an aggregate only after computing all of it, which at a million trials takes half a minute; so the condition on
 # problems `p`, devices `d` and configurations `c` goes inside.
 BEST_PER_VERSION_WHERE = """
