@@ -4,8 +4,9 @@
 
 Needs a GPU, torch, and a database with a kernel for the size. Everything runs on one small matrix, so that the GPU is always ahead of
 the host. Contestants take turns, and each figure is the median of its rounds. What is not installed, or not ready in time, is left out and
-named; other libraries that compile or load much come last, in turns of their own, when the rest is written already. The bar is torch's
-softmax with `out=` in the same run, and the bare launch plus 1.5 us.
+named; other libraries that compile or load much come last, in turns of their own, when the rest is written already. The bare launch is in
+both, and what a call costs beyond it is told by that of the same turns: a host's speed changes within a run. The bar is torch's softmax
+with `out=` in the same run, and the bare launch plus 1.5 us. The yardstick is a fixed piece of Python, for comparing hosts.
 """
 
 import faulthandler
@@ -14,7 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,19 @@ import torch
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
-from autotune.dispatch import Dispatcher, store
-from autotune.dispatch.cuda_launch import as_argument, frame
+from autotune.dispatch import Dispatcher
 from autotune.problem import Problem
-from benchmarks.dispatch_run import Deadline, OutOfTime, about
+from benchmarks.dispatch_rivals import BARE, TORCH, Call, bare_launches, cupy_launches, liger, pycuda_launches, torch_softmax, triton_launch
+from benchmarks.dispatch_run import Deadline, OutOfTime, about, yardstick_us
 
+NEW_ADDRESSES = 5000  # more than a dispatcher has places for
 CALLS = 300  # per sample: well below the depth at which a full launch queue holds the host back
 NEW_SIZES = range(300, 500)  # columns
 MEASURING_S = 12.0  # kept free for measuring what is ready
 
-BARE, TORCH, OURS = "bare launch, cuda-bindings cuLaunchKernelEx", "torch.softmax, out given", "autotune.softmax, out given"
+OURS = "autotune.softmax, out given"
 MOST_OVER_BARE_US, MOST_DECISION_US = 1.5, 50.0
 
-Call = Callable[[], object]
 Family = Callable[[Dispatcher, Any, Any], dict[str, Call]]
 
 
@@ -55,7 +56,10 @@ def main(size: str, rounds: int, seconds: float, db: Path | None, path: Path | N
     x, out = torch.randn(rows, cols, device="cuda"), torch.empty(rows, cols, device="cuda")
     run = about(torch.cuda.get_device_name()) | {"size": size, "calls": CALLS, "rounds": rounds, "seconds": seconds}
     figures: dict[str, float] = {}
-    for families in ((ours, bare_launches, torch_softmax, pycuda_launches), (cupy_launches, triton_launch, liger)):
+    over_bare: dict[str, float] = {}
+    yardsticks = [run["yardstick_us"]]
+    groups = (ours, bare_launches, torch_softmax, pycuda_launches, pieces), (bare_launches, cupy_launches, triton_launch, liger)
+    for families in groups:
         calls = ready(families, deadline, softmax, x, out)
         if OURS not in {**calls, **figures}:
             raise click.ClickException("ours does not run here; what is above says why")
@@ -64,16 +68,21 @@ def main(size: str, rounds: int, seconds: float, db: Path | None, path: Path | N
         if not figures:
             _say(f"deciding for {len(NEW_SIZES)} new sizes")
             found |= new_sizes(softmax)
-        figures |= found
+        yardsticks.append(round(yardstick_us(), 1))
+        bare = found.get(BARE)
+        over_bare = {name: us - bare for name, us in found.items() if name in calls and bare is not None} | over_bare
+        figures = found | figures
         if path is not None:
-            path.write_text(json.dumps({**run, "us": figures}, indent=2) + "\n")
-        show(figures)
+            told = {**run, "yardsticks_us": yardsticks, "us": figures, "us_over_bare": over_bare}
+            path.write_text(json.dumps(told, indent=2) + "\n")
+        show(figures, over_bare)
+    _say(f"yardstick: {', '.join(f'{us:.0f}' for us in yardsticks)} us, on {run['processor'] or 'an unknown processor'}")
 
 
-def show(figures: dict[str, float]) -> None:
+def show(figures: dict[str, float], over_bare: dict[str, float]) -> None:
     """Print the table, and which bars are met."""
     for name, us in sorted(figures.items(), key=lambda item: item[1]):
-        print(f"{us:8.2f} us  {us - figures.get(BARE, 0.0):+8.2f}  {name}")
+        print(f"{us:8.2f} us  {f'{over_bare[name]:+8.2f}' if name in over_bare else '':8}  {name}")
     for held, bar in bars(figures):
         print(f"{'met' if held else 'NOT MET'}: {bar}", flush=True)
 
@@ -159,121 +168,40 @@ def ours(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
     assert torch.allclose(out, torch.softmax(x, -1), rtol=1e-5)
     plan = softmax._plans.all()[0]
     source, target = x.data_ptr(), out.data_ptr()
+    pairs = cycle([(torch.randn_like(x), torch.empty_like(x)) for _ in range(8)])
+    memory = torch.randn(x.numel() + 32 * NEW_ADDRESSES, device="cuda")
+    news = cycle([(memory[32 * place : 32 * place + x.numel()].view(x.shape), out) for place in range(NEW_ADDRESSES)])
     return {
         OURS: lambda: autotune.softmax(x, out=out),
         "autotune.softmax, result allocated": lambda: autotune.softmax(x),
         "a Dispatcher, out given": lambda: softmax(x, out),
         "a Dispatcher, result allocated": lambda: softmax(x),
         "a Dispatcher, in place": lambda: softmax(x, x),
+        "a Dispatcher, 8 pairs of tensors in turn": lambda: softmax(*next(pairs)),
+        "a Dispatcher, memory that never comes again": lambda: softmax(*next(news)),
         "the plan's launch alone": lambda: plan.launch(target, source, 0),
         "torch.empty_like": lambda: torch.empty_like(x),
     }
 
 
-def arguments(softmax: Dispatcher, x: Any, out: Any) -> tuple[Any, Any, bytes, str]:
-    """The chosen version's launch and bounds, and its binary and symbol."""
-    planner = softmax._planner(torch.cuda.current_device())
-    problem = Problem("softmax", *x.shape)
-    configuration = planner.selector.choose(problem).configuration
-    version = softmax.operation.version(configuration.version)
-    stored = planner.selector.knowledge.instances[configuration, "float32"]  # type: ignore[index]
-    launch = version.launch(configuration, problem, planner.launcher.device)
-    return launch, version.bounds(configuration), store.binary(stored), stored.symbol
+def pieces(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
+    """What a call whose memory comes again does, one by one."""
+    from autotune.dispatch.torch_known import comparison
 
-
-def bare_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
-    import ctypes
-
-    from cuda.bindings import driver
-
-    launch, bounds, binary, symbol = arguments(softmax, x, out)
-    _, module = driver.cuModuleLoadData(binary)
-    _, function = driver.cuModuleGetFunction(module, symbol.encode())
-    values = (ctypes.c_uint64 * 7)(out.data_ptr(), x.data_ptr(), x.shape[0], x.shape[1], x.shape[1], x.shape[1], 0)
-    pointers = (ctypes.c_void_p * 7)(*[ctypes.addressof(values) + 8 * place for place in range(7)])
-    packed, stream = ctypes.addressof(pointers), driver.CUstream(0)
-    config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = launch.blocks, 1, 1
-    config.blockDimX, config.blockDimY, config.blockDimZ = bounds.threads, 1, 1
-    config.sharedMemBytes, config.hStream = launch.shared_bytes, stream
-    grid = (launch.blocks, 1, 1, bounds.threads, 1, 1, launch.shared_bytes)
-    problem = Problem("softmax", *x.shape)
-    *words, configuration, packed_arguments = frame(problem, launch, bounds.threads)
-    words[1].value, words[2].value = out.data_ptr(), x.data_ptr()
-    library, handle = ctypes.CDLL("libcuda.so.1"), as_argument(int(function))
-
-    # Each call keeps the memory that it passes addresses of: what is freed is soon written by others.
-    def by_ctypes(kept: object = words) -> object:
-        return library.cuLaunchKernelEx(configuration, handle, packed_arguments, None)
-
-    def extended(kept: object = (values, pointers)) -> object:
-        return driver.cuLaunchKernelEx(config, function, packed, 0)
-
-    def plain(kept: object = (values, pointers)) -> object:
-        return driver.cuLaunchKernel(function, *grid, stream, packed, 0)
-
-    return {"bare launch, ctypes cuLaunchKernelEx": by_ctypes, BARE: extended, "bare launch, cuda-bindings cuLaunchKernel": plain}
-
-
-def pycuda_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
-    import numpy as np
-    import pycuda.driver as cuda
-    from pycuda.gpuarray import GPUArray
-
-    import_module("pycuda.autoprimaryctx")
-    launch, bounds, binary, symbol = arguments(softmax, x, out)
-    function = cuda.module_from_buffer(binary).get_function(symbol)
-    numbers = (out.data_ptr(), x.data_ptr(), x.shape[0], x.shape[1], x.shape[1], x.shape[1], 0)
-    wide = tuple(np.uint64(number) for number in numbers)
-    grid, block = (launch.blocks, 1), (bounds.threads, 1, 1)
-    function.prepare("QQQQQQQ")
-    packed = np.array(numbers, np.uint64).tobytes()
-    source, target = GPUArray(tuple(x.shape), np.float32), GPUArray(tuple(x.shape), np.float32)
-    return {
-        "PyCUDA function(...)": lambda: function(*wide, block=block, grid=grid, shared=launch.shared_bytes),
-        "PyCUDA prepared_async_call": lambda: function.prepared_async_call(grid, block, None, *numbers, shared_size=launch.shared_bytes),
-        "PyCUDA _launch_kernel": lambda: function._launch_kernel(grid, block, packed, launch.shared_bytes, None),
-        "ours, GPUArray, out given": lambda: softmax(source, target),
+    softmax(x, out)
+    plan = next(plan for plan in softmax._plans.all() if not plan.problem.in_place)
+    alike, raw, ordinal = comparison(x, out), torch._C._cuda_getCurrentRawStream, x.get_device()
+    members: dict[str, Call] = {
+        "piece: nothing": lambda: None,
+        "piece: data_ptr": lambda: x.data_ptr(),
+        "piece: the current stream": lambda: raw(ordinal),
     }
-
-
-def torch_softmax(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
-    return {
-        TORCH: lambda: torch.softmax(x, -1, out=out),
-        "torch.softmax, result allocated": lambda: torch.softmax(x, -1),
-    }
-
-
-def cupy_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
-    import cupy
-
-    launch, bounds, binary, symbol = arguments(softmax, x, out)
-    module = cupy.cuda.function.Module()
-    module.load(binary)
-    function = module.get_function(symbol)
-    raw = cupy.RawKernel('extern "C" __global__ void nothing(float* y, const float* x, long long rows, long long cols) {}', "nothing")
-    source, target = cupy.asarray(x), cupy.empty(tuple(x.shape), cupy.float32)
-    values = (target, source, *x.shape, x.shape[1], x.shape[1], 0)
-    return {
-        "CuPy RawKernel, an empty one": lambda: raw((launch.blocks,), (bounds.threads,), (target, source, x.shape[0], x.shape[1])),
-        "CuPy function of the same cubin": lambda: function((launch.blocks,), (bounds.threads,), values, shared_mem=launch.shared_bytes),
-        "ours, CuPy, out given": lambda: softmax(source, target),
-    }
-
-
-def triton_launch(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
-    import triton
-
-    from benchmarks.triton_softmax import kernel
-
-    cols, block = x.shape[1], triton.next_power_of_2(x.shape[1])
-    return {"Triton": lambda: kernel[(x.shape[0],)](out, x, cols, cols, BLOCK=block)}
-
-
-def liger(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
-    from liger_kernel.ops.softmax import LigerSoftmaxFunction
-
-    return {"Liger": lambda: LigerSoftmaxFunction.apply(x)}
+    if alike is not None:
+        members["piece: torch's comparison of two tensors"] = lambda: alike(x, out)
+    if plan.fix is not None:
+        launch, memory = plan.fix(out.data_ptr(), x.data_ptr(), 0)
+        members["piece: the ready launch"] = lambda kept=memory: launch()
+    return members
 
 
 if __name__ == "__main__":

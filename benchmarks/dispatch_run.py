@@ -51,21 +51,46 @@ class Deadline:
             signal.signal(signal.SIGALRM, before)
 
 
+def yardstick_us() -> float:
+    """The least time that a fixed piece of Python takes: what the figures of two hosts, or of two moments of one, are scaled by."""
+    times = []
+    for _ in range(50):
+        begun = time.perf_counter()
+        for number in range(10_000):
+            _ = number & 7
+        times.append(time.perf_counter() - begun)
+    return min(times) * 1e6
+
+
 def about(device: str) -> dict[str, Any]:
-    """The device, the versions of everything that takes part, and the date, as a result file begins."""
+    """The device, the host, the versions of everything that takes part, and the date, as a result file begins."""
     versions = {"autotune": autotune.__version__, "python": python_version()}
     for name in LIBRARIES:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return {"date": datetime.now(UTC).isoformat(timespec="seconds"), "device": device, "driver": _driver(), "versions": versions}
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": device,
+        "driver": _driver(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "yardstick_us": round(yardstick_us(), 1),
+        "versions": versions,
+    }
 
 
 def _age_s() -> float:
     """The seconds since this process began (proc(5): field 22 of stat, in clock ticks since boot)."""
     began_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began_ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _processor() -> str:
+    """The model that Linux knows the processor as, "" where it does not say."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def _driver() -> str:

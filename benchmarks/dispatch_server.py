@@ -5,7 +5,7 @@
 The whole run takes `--seconds`, imports and a tenth for a single thread included. On a GPU each thread works on torch tensors and a stream
 of its own; `--device emulator` takes NumPy arrays on this CPU. Four calls of five have one of 50 common shapes, the fifth has a random one.
 Prints how many calls were made and how long they took, against one thread alone, and what memory the process gained. Exit status 1 when a
-result was wrong.
+promise is not held: a result was wrong, a thread failed, many threads do far less than one, or memory grows.
 """
 
 import json
@@ -30,6 +30,8 @@ from benchmarks.dispatch_run import Deadline, about
 KEPT = 1 << 16  # latencies per thread: the latest, in memory that is taken before the first call
 STARTING_S, ENDING_S = 30.0, 4.0  # what the start may take at most; what is kept free for the last results and the percentiles
 CHECKED = 50  # one result of so many is compared with the reference
+LEAST_SHARE = 0.5  # of one thread's calls, that many do together: fewer stand in line for a lock
+MOST_GAINED_MB = 32.0  # full tables of plans, and what an allocator keeps
 
 
 class Library(Protocol):
@@ -192,8 +194,24 @@ def main(device: str, threads: int, seconds: float, most: str, db: Path | None, 
         print(f"{report.threads:3} threads, {report.seconds:.0f} s: {report.calls_per_s:.0f} calls/s; latency in us: {told}")
         print(f"    memory {report.early_mb:.0f} MB early, {report.late_mb:.0f} MB late; {len(report.wrong)} wrong", end="")
         print(f"; {len(report.errors)} threads failed: {report.errors[0]}" if report.errors else "")
-    print(f"{threads} threads do {together.calls_per_s / max(alone.calls_per_s, 1e-9):.2f} times the calls of one")
-    sys.exit(any(report.wrong or report.errors for report in reports))
+    held = list(promises(alone, together))
+    for met, promise in held:
+        print(f"{'met' if met else 'NOT MET'}: {promise}")
+    sys.exit(not all(met for met, _ in held))
+
+
+def promises(alone: Report, together: Report) -> Iterator[tuple[bool, str]]:
+    """Whether each promise to a server is held, and what it is."""
+    calls, wrong = alone.calls + together.calls, alone.wrong + together.wrong
+    yield not wrong, f"{len(wrong)} of {calls // CHECKED} checked results are wrong, of {calls} calls; none may be"
+    yield not alone.errors and not together.errors, f"{len(alone.errors + together.errors)} threads failed; none may"
+    share = together.calls_per_s / max(alone.calls_per_s, 1e-9)
+    yield share >= LEAST_SHARE, f"{together.threads} threads do {share:.2f} times the calls of one, and may do no fewer than {LEAST_SHARE}"
+    gained_mb = together.late_mb - together.early_mb
+    yield (
+        gained_mb <= MOST_GAINED_MB,
+        f"the process gained {gained_mb:.0f} MB after the first tenth, from {together.early_mb:.0f} MB, and may gain {MOST_GAINED_MB:.0f}",
+    )
 
 
 if __name__ == "__main__":

@@ -127,6 +127,50 @@ def test_a_captured_graph_replays_the_launch(softmax: Dispatcher, torch: Any) ->
     assert close(torch, made, x)
 
 
+def test_memory_that_comes_again_is_launched_right_on_every_stream_in_a_graph_and_by_threads(softmax: Dispatcher, torch: Any) -> None:
+    x, out, streams = torch.randn(64, 1024, device="cuda"), torch.empty(64, 1024, device="cuda"), [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    for step in range(12):
+        stream = streams[step // 2 % 2]
+        with torch.cuda.stream(stream):
+            x.normal_()
+            softmax(x, out.zero_())
+            assert close(torch, out, x)
+            made = x.clone()
+            softmax(made, made)
+            assert torch.equal(made, out)
+        stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=streams[0]):
+        for _ in range(3):
+            softmax(x, out)
+    x.normal_()
+    out.zero_()
+    torch.cuda.synchronize()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert close(torch, out, x)
+    failed: list[object] = []
+
+    def work() -> None:
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                own, into = torch.randn(64, 1024, device="cuda"), torch.empty(64, 1024, device="cuda")
+                for _ in range(200):
+                    if not close(torch, softmax(own.normal_(), into.zero_()), own):
+                        failed.append("wrong")
+                torch.cuda.current_stream().synchronize()
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
 def test_nothing_is_loaded_while_capturing(softmax: Dispatcher, torch: Any) -> None:
     x, out = torch.randn(64, 1024, device="cuda"), torch.empty(64, 1024, device="cuda")
     softmax.warm([(3, 5)])
