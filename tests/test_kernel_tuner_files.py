@@ -3,7 +3,7 @@
 import gzip
 import json
 import statistics
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from autotune.catalogue import load
 from autotune.database import Database
 from autotune.database.kernel_tuner import VERSION, import_cache
 from autotune.database.kernel_tuner_cache import read_cache
+from autotune.database.vetting import vet
 from autotune.dispatch.knowledge import read as knowledge_of
 from autotune.dispatch.store import Layer
 from autotune.errors import UsageError
@@ -156,30 +157,114 @@ def test_a_packed_cache_is_read_and_a_cut_one_says_so(tmp_path: Path) -> None:
     assert brought["note"] == "Kernel Tuner: vector_add 16x1024 float32 on NVIDIA RTX A4000; its last line was cut short and is left out"
 
 
-def computed_size(header: dict[str, Any]) -> None:
-    header["problem_size"] = "callable"
+LONG = "x" * 201
+HUGE = 10**308 * 10
 
 
-def no_parameters(header: dict[str, Any]) -> None:
-    del header["tune_params_keys"]
+WRONG: dict[str, list[Any]] = {
+    "problem_size": [
+        "callable",
+        "4096",
+        "",
+        True,
+        [True, 4],
+        ["8", 4],
+        -4,
+        [-4, 4],
+        0,
+        [],
+        2.0,
+        None,
+        HUGE,
+        [4, {}],
+        float("nan"),
+        [2**40],
+    ],
+    "device_name": ["", "  ", LONG, "\u00e9" * 101, 7, None, ["a"], "half \ud800"],
+    "kernel_name": ["", LONG, True, {}],
+    "tune_params_keys": [None, "ab", {"a": 1}, [""], [LONG], [1], ["block_size_x", "block_size_x"], ["absent"]],
+    "cache": [None, [1, 2], "x", {"a": 1}, {"a": [["time", 1]]}, {"a": None}],
+}
 
 
-def list_for_a_cache(header: dict[str, Any]) -> None:
-    header["cache"] = [1, 2]
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_what_a_cache_must_say_and_does_not_is_one_sentence(tmp_path: Path, name: str, value: Any) -> None:
+    document = HEADER | {"cache": {"64,0": timed(64, 0, 0.5)}}
+    for said_ in (document | {name: value}, {key: word for key, word in document.items() if key != name}):
+        (tmp_path / "x.json").write_text(json.dumps(said_))
+        sentence = refused("import", str(tmp_path / "x.json"), "--db", str(tmp_path / "x.sqlite"))
+        assert "x.json is not a cache file of Kernel Tuner" in sentence
+        assert len(sentence) < 1000
+        assert not (tmp_path / "x.sqlite").exists()
 
 
-def negative_size(header: dict[str, Any]) -> None:
-    header["problem_size"] = [-4, 4]
+@pytest.mark.parametrize("value", [HUGE, 2**63, None, [1], {"a": 1}, float("inf"), float("nan")])
+def test_a_value_that_no_parameter_has_is_one_sentence(tmp_path: Path, value: object) -> None:
+    line = timed(64, 0, 0.5) | {"block_size_x": value}
+    (tmp_path / "x.json").write_text(json.dumps(HEADER | {"cache": {"a": line}}))
+    with pytest.raises(UsageError, match="neither a text nor a finite number of at most 64 bits"):
+        read_cache(tmp_path / "x.json")
 
 
-@pytest.mark.parametrize("change", [computed_size, no_parameters, list_for_a_cache, negative_size])
-def test_what_a_cache_must_say_and_does_not_is_one_sentence(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    header = json.loads(json.dumps(HEADER))
-    change(header)
-    (tmp_path / "x.json").write_text(json.dumps(header))
-    assert "x.json is not a cache file of Kernel Tuner" in refused("import", str(tmp_path / "x.json"), "--db", str(tmp_path / "x.sqlite"))
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"time": time} for time in (True, -1.0, 0, "0.5", None, float("nan"), float("inf"), HUGE, [0.5], {"ms": 0.5})),
+        *({"times": times} for times in ([0.5, True], [-0.5], [0.5, None], ["0.5"], "0.5", [float("nan")], [HUGE], {"a": 1}, True)),
+        {"__error__": "x" * 10_000},
+    ],
+)
+def test_a_time_that_is_none_is_a_failure_in_one_sentence(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(HEADER | {"cache": {"64,0": timed(64, 0, 0.5) | wrong}}))
+    imported(tmp_path / "x.sqlite", tmp_path / "x.json")
+    with Database(tmp_path / "x.sqlite", mode="read") as db:
+        (row,) = db.trial_rows()
+        assert (row["outcome"], row["time_us"], db.best()) == ("launch_error", None, [])
+        assert row["message"].startswith("Kernel Tuner says ")
+        assert len(row["message"]) < 600
+        assert "\n" not in row["message"]
 
 
+@pytest.mark.parametrize(
+    ("written_", "stored"),
+    [
+        ("2023-12-22 09:53:48.691683+00:00", "2023-12-22T09:53:48.691Z"),
+        ("2023-12-22T11:53:48+02:00", "2023-12-22T09:53:48.000Z"),
+        ("2023-12-22 09:53:48", "2023-12-22T09:53:48.000Z"),
+        *((nothing, "") for nothing in ("", "yesterday", 7, None, "0001-01-01T00:00:00+14:00")),
+    ],
+)
+def test_when_a_line_was_written_is_in_utc_or_unknown(tmp_path: Path, written_: object, stored: str) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(HEADER | {"cache": {"64,0": timed(64, 0, 0.5) | {"timestamp": written_}}}))
+    imported(tmp_path / "x.sqlite", tmp_path / "x.json")
+    with Database(tmp_path / "x.sqlite", mode="read") as db:
+        assert [row["created"] for row in db.trial_rows()] == [stored]
+
+
+def test_a_line_from_the_future_would_stand_for_good_and_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(HEADER | {"cache": {"64,0": timed(64, 0, 0.5) | {"timestamp": "9999-01-01 00:00:00"}}}))
+    with pytest.raises(UsageError, match="timestamp 9999-01-01 00:00:00 lies in the future"):
+        read_cache(tmp_path / "x.json")
+
+
+TOKENS = [
+    b"NaN",
+    b"-Infinity",
+    b"1e999",
+    b"9" * 400,
+    b"true",
+    b"null",
+    b'"',
+    b"{",
+    b"[" * 3000,
+    b"]",
+    b"}",
+    b":",
+    b",",
+    b"\xff",
+    b"\\ud800",
+    b"-1",
+]
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["time", "times", "block_size_x", "x"]), inner, max_size=3),
@@ -204,6 +289,28 @@ def test_whatever_a_cache_holds_it_is_imported_or_refused_in_one_sentence(
     with Database(tmp_path / "x.sqlite", create=True) as db:
         import_cache(db, cache)
         assert all(row["time_us"] > 0 for row in db.trial_rows() if row["outcome"] == "ok")
+        vet(db._connection, tmp_path / "x.sqlite")  # an export of it can be imported
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 12), st.binary(max_size=4) | st.sampled_from(TOKENS)), min_size=1, max_size=4)
+)
+def test_bytes_that_were_changed_are_imported_or_refused_in_one_sentence(tmp_path: Path, changes: list[tuple[int, int, bytes]]) -> None:
+    data = written(tmp_path / "whole.json", ENTRIES).read_bytes()
+    for at, length, new in changes:
+        data = data[: at % len(data)] + new + data[at % len(data) + length :] or b" "
+    (tmp_path / "x.json").write_bytes(data)
+    cache = None
+    with suppress(UsageError):
+        cache = read_cache(tmp_path / "x.json")
+    if cache is None:
+        with pytest.raises(UsageError, match=r"\A[^\n]{1,900}\Z"):
+            read_cache(tmp_path / "x.json")
+        return
+    with Database(tmp_path / "y.sqlite", create=True) as db:
+        import_cache(db, cache)
+        vet(db._connection, tmp_path / "y.sqlite")
 
 
 def test_a_packed_file_that_is_damaged_is_one_sentence(tmp_path: Path) -> None:

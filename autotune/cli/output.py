@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 import click
 
+from autotune.cli.streams import printable
 from autotune.cli.table import Column, Row, lines, wrap
+from autotune.finite import finite
 from autotune.problem import WIDEST_ACCESS_BYTES
 
 __all__ = [
@@ -91,7 +93,7 @@ SIZE = Column(
 def emit(rows: Sequence[Row], columns: Sequence[Column], form: Form, *, title: str = "", empty: str = "nothing is stored") -> None:
     """Write `rows`: every key of each in JSON and CSV, the named columns in a table."""
     if form == "json":
-        click.echo(json.dumps(list(rows), indent=2))
+        click.echo(json.dumps(finite(list(rows)), indent=2, allow_nan=False))
     elif form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         keys = list(dict.fromkeys(key for row in rows for key in row)) or [key for column in columns for key in column.keys]
@@ -117,7 +119,10 @@ def reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cell(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, dict | list) else value
+    """A cell of comma-separated values, whose rows are lines; a character that no printer knows is spelled out."""
+    value = finite(value)
+    text = json.dumps(value) if isinstance(value, dict | list) else value
+    return text if not isinstance(text, str) or text.isprintable() else printable(text)
 
 
 def _width() -> int | None:

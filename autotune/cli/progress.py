@@ -13,6 +13,7 @@ import click
 from autotune.cli.output import microseconds, percent
 from autotune.configuration import Configuration
 from autotune.device import Device
+from autotune.finite import finite
 from autotune.selector.training import Trained
 from autotune.trial import Outcome
 from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
@@ -248,7 +249,8 @@ class JsonWatcher(Watcher):
 
     def _say(self, event: str, **facts: Any) -> None:
         recorded = {"recorded_on": self._recorded_on} if self._recorded_on else {}
-        click.echo(json.dumps({"event": event, "seconds": round(time.monotonic() - self._started, 3), **recorded, **facts}))
+        told = {"event": event, "seconds": round(time.monotonic() - self._started, 3), **recorded, **facts}
+        click.echo(json.dumps(finite(told), allow_nan=False))
 
 
 def outcomes(counts: Counter[Outcome]) -> str:

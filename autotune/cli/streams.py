@@ -46,9 +46,14 @@ def guard() -> None:
 def tell(message: str) -> None:
     """Write a line to standard error, wherever it leads."""
     try:
-        click.echo(message, err=True)
+        click.echo(printable(message), err=True)
     except OSError:
         _let_go(2)
+
+
+def printable(text: str) -> str:
+    """`text` with every character spelled out that moves a cursor or does worse to a terminal: names come from files of others."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode() for letter in text)
 
 
 def status_of(error: OutputError) -> int:

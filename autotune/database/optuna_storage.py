@@ -18,6 +18,7 @@ from autotune.database.connection import Row
 from autotune.database.faults import is_full, no_room_to_work
 from autotune.database.placing import new_file, scratch_folder
 from autotune.errors import AutotuneError
+from autotune.finite import finite
 from autotune.trial import Outcome
 
 ATTRIBUTES = ("outcome", "message", "gb_per_s", "max_error", "registers", "spill_bytes", "static_shared_bytes", "evidence", "template_sha")
@@ -91,9 +92,9 @@ def _add_trials(connection: sqlite3.Connection, name: str, rows: list[Row]) -> N
         )
         connection.executemany(
             "INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (?, ?, ?)",
-            [(trial, key, json.dumps(row[key])) for key in ATTRIBUTES if row[key] not in (None, "")],
+            [(trial, key, json.dumps(row[key])) for key in ATTRIBUTES if finite(row[key]) not in (None, "")],
         )
-        if row["time_us"] is not None:
+        if finite(row["time_us"]) is not None:
             connection.execute(
                 "INSERT INTO trial_values (trial_id, objective, value, value_type) VALUES (?, 0, ?, 'FINITE')", (trial, row["time_us"])
             )
@@ -117,7 +118,7 @@ def _parameters(row: Row) -> dict[str, Any]:
 
 def _state(row: Row) -> str:
     outcome = Outcome(row["outcome"])
-    if row["time_us"] is None or not outcome.timed:
+    if finite(row["time_us"]) is None or not outcome.timed:
         return "FAIL"
     return "PRUNED" if outcome is Outcome.PRUNED else "COMPLETE"
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from autotune.database.connection import Connection, Row
+from autotune.finite import finite
 from autotune.trial import Outcome
 
 INVALIDITY = {
@@ -51,7 +52,7 @@ def _result(row: Row, runtimes_ms: list[float]) -> Row:
 
 
 def _measurements(row: Row, runtimes_ms: list[float]) -> Iterator[Row]:
-    if row["time_us"] is not None:
+    if finite(row["time_us"]) is not None and runtimes_ms:
         yield {"name": "time", "value": row["time_us"] / 1e3, "unit": "ms"}
         yield {"name": "mean of runtimes", "value": statistics.fmean(runtimes_ms), "unit": "ms"}
     for column, name, unit in (
@@ -62,7 +63,7 @@ def _measurements(row: Row, runtimes_ms: list[float]) -> Iterator[Row]:
         ("static_shared_bytes", "static shared memory", "bytes per block"),
         ("message", "message", ""),
     ):
-        if row[column] not in (None, ""):
+        if finite(row[column]) not in (None, ""):
             yield {"name": name, "value": row[column], "unit": unit}
 
 
@@ -75,7 +76,7 @@ def _samples(database: Connection, trials: list[int]) -> dict[int, list[float]]:
     )
     found: dict[int, list[float]] = {}
     for row in rows:
-        found.setdefault(row["trial"], []).extend(us / 1e3 for us in json.loads(row["samples_us"]))
+        found.setdefault(row["trial"], []).extend(us / 1e3 for us in finite(json.loads(row["samples_us"])) if us is not None)
     return found
 
 

@@ -20,7 +20,7 @@ from autotune.database.packing import unpack
 from autotune.database.placing import new_file, no_room, scratch_folder
 from autotune.database.schema import SCHEMA
 from autotune.database.vetting import vet
-from autotune.errors import UsageError
+from autotune.errors import AutotuneError, UsageError
 from autotune.source import identity
 
 
@@ -53,8 +53,11 @@ class Transfer(Connection):
         target = Path(path)
         with new_file(target) as partial:
             self._vacuum_into(partial, target)
-            with _explained_as(target):
-                manifest = _seal(partial, note)
+            try:
+                with _explained_as(target):
+                    manifest = _seal(partial, note)
+            except AutotuneError as error:  # what is wrong with the copy is wrong with what it is of
+                raise type(error)(str(error).replace(str(partial), str(self.path))) from error
             with suppress(PermissionError):  # of a file system that knows no such bits
                 partial.chmod(0o444)
         return manifest

@@ -37,6 +37,22 @@ _NAMES = {
     "selectors": ("operation", "kind"),
     "pins": ("operation", "author"),
 }
+
+
+def _in_future(column: str) -> str:
+    # Text sorts as time does; what is no date sorts before or after all of them, and is not asked further: nothing is decided by it.
+    return f"{column} > strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+1 day')"
+
+
+_MADE = {
+    "runs": ("started", "coalesce(ended, '')"),
+    "trials": ("created",),
+    "endings": ("created",),
+    "rounds": ("taken_at",),
+    "copies": ("taken_at",),
+    "best": ("updated",),
+    "misses": ("last",),
+}
 _TIMES = {
     "rounds": ("median_us", "coalesce(time_us, 0)"),
     "copies": ("copy_us",),
@@ -55,6 +71,7 @@ WRONG = (
     ),
     *((table, f"dtype NOT IN ({_DTYPES})", "of an unknown dtype") for table in ("instances", "problems", "selectors", "pins", "blocked")),
     *((table, " OR ".join(map(_no_time, names)), "with a time that is not finite and positive") for table, names in _TIMES.items()),
+    *((table, " OR ".join(map(_in_future, names)), "of a time that lies in the future") for table, names in _MADE.items()),
     *((table, _no_date("created"), "whose date is not one or lies in the future") for table in ("selectors", "pins", "blocked")),
     (
         "devices",
@@ -79,7 +96,11 @@ WRONG = (
     ),
     ("trials", "first_us < 0 OR first_us = 9e999", "with a time that is not finite and positive"),
     ("pins", "trim(author, char(9, 10, 13, 32)) = '' OR trim(why, char(9, 10, 13, 32)) = ''", "whose author or reason is blank"),
-    ("pins", "least_rows < 1 OR least_cols < 1 OR most_rows < least_rows OR most_cols < least_cols", "of sizes that no matrix has"),
+    (
+        "pins",
+        "least_rows < 1 OR least_cols < 1 OR most_rows < least_rows OR most_cols < least_cols OR max(most_rows, most_cols) >= 1 << 40",
+        "of sizes that no matrix has",
+    ),
 )
 
 
