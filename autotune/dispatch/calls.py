@@ -79,7 +79,7 @@ def _any_layout(own: type, kind: Kind, slow: SlowPath) -> Call:
             place = hash(call_key) % PLACES
             if seen[place] != call_key:
                 seen[place] = call_key
-            else:
+            elif table.get(key) is plan:  # not one that a capture had to make do with
                 repeats.keep(call_key, partial(_ready, plan, plan.fix, target, source, handle))
         return out
 

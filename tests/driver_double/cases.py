@@ -251,8 +251,9 @@ def code_that_the_driver_refuses_is_passed_over(db: str) -> None:
 
 
 def nothing_is_loaded_while_a_stream_is_captured(db: str) -> None:
-    softmax, cold = Dispatcher("softmax", db=db), Dispatcher("softmax", db=db)
+    softmax, unready, cold = (Dispatcher("softmax", db=db) for _ in range(3))
     softmax.warm([(64, 128)])
+    unready.warm([(64, 127)])
     loads = LAST.loads
     os.environ["DOUBLE_CAPTURING"] = "1"
     check(softmax, normal(64, 128), stream=CAPTURING_STREAM)
@@ -267,10 +268,16 @@ def nothing_is_loaded_while_a_stream_is_captured(db: str) -> None:
         refused.value
     )
     assert (LAST.loads, LAST.launches, softmax.stats().hits) == (loads, 3, {})
+    x, out = normal(64, 128), np.zeros((64, 128), np.float32)
+    for _ in range(4):
+        check(unready, x, out, stream=CAPTURING_STREAM)
+        assert LAST.symbol == b"softmax_v2_float32_block256_unroll1"
     del os.environ["DOUBLE_CAPTURING"]
     check(softmax, normal(64, 127), stream=CAPTURING_STREAM)
     check(softmax, normal(64, 128), stream=CAPTURING_STREAM)
     assert softmax.stats().hits == {"safe": 1, "exact": 1}
+    check(unready, x, out, stream=CAPTURING_STREAM)
+    assert LAST.symbol == b"softmax_v3_float32_block256_vector4_unroll1"
 
 
 def each_capture_has_a_workspace_of_its_own(db: str) -> None:
