@@ -1,11 +1,14 @@
 """`autotune explain`: which file each row came from, and whether it was measured for it."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from autotune.database import Database, shipped_databases
-from tests.command import rows, said
+from autotune.database.schema import APPLICATION_ID, SCHEMA
+from tests.command import refused, rows, said
 from tests.dispatch_cases import H200, V2, V3, write_database
 
 SHIPPED = shipped_databases()[0]
@@ -37,6 +40,18 @@ def test_a_pin_says_which_database_it_is_in(own: Path) -> None:
 def test_what_no_database_says_comes_from_none(own: Path) -> None:
     found = rows("explain", "softmax", "5x5", "--device", "emulator", "--db", str(own))
     assert [(row["tier"], row["database"]) for row in found] == [("safe", None)]
+
+
+@pytest.mark.parametrize("schema", ["newer", "of another program"])
+def test_a_named_database_that_cannot_be_read_is_an_error_and_no_story_of_others(tmp_path: Path, schema: str) -> None:
+    path = tmp_path / "x.sqlite"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE devices (name TEXT)")
+        if schema == "newer":
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    for command in ("explain", "source"):
+        assert str(path) in refused(command, "softmax", "4x4", "--db", str(path))
 
 
 def test_a_time_that_was_replayed_is_marked(tmp_path: Path) -> None:

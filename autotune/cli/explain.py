@@ -40,6 +40,8 @@ def _chosen(command: Any) -> Any:
 
 def _explanation(operation: str, size: str, dtype: str | None, device: str | None, db: Path | None, kernels: Path | None) -> Explanation:
     loaded = operation_of(operation, kernels)
+    if db is not None:  # a dispatcher leaves out what it cannot read; who asks about this file is to know
+        Database(db, mode="read").close()
     rows, cols = parse_size(size)
     problem = Problem(operation, rows, cols, dtype_of(loaded, dtype))
     return explain(problem, device, db=db, kernels=kernels.resolve() if kernels else None)

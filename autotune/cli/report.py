@@ -54,7 +54,9 @@ def report_command(
     if not series:
         chosen = " ".join(filter(None, (device, dtype)))
         raise UsageError(
-            f"database {database.path} holds no trials{f' of {chosen}' if chosen else ''}; autotune inspect devices lists what is there"
+            f"database {database.path} holds no trials of {chosen}; autotune inspect devices lists what is there"
+            if chosen
+            else f"database {database.path} holds no trials; autotune sweep fills it"
         )
     drawn = max(series, key=lambda one: (sum(bool(size["version"]) for size in one["problems"]), one["dtype"] == DEFAULT_DTYPE))
     if png_file is not None and not any(size["version"] for size in drawn["problems"]):
