@@ -68,6 +68,11 @@ def from_the_future(path: Path) -> None:
     altered(exported(filled(path.with_name("of.sqlite"))), *statements).replace(path)
 
 
+def endless(path: Path) -> None:
+    statements = ("DROP TABLE manifest", f"UPDATE misses SET count = {2**63 - 1}")
+    altered(exported(filled(path.with_name("of.sqlite"))), *statements).replace(path)
+
+
 def cut(path: Path) -> None:
     path.write_bytes(RESULTS.read_bytes()[: 1 << 20])
 
@@ -100,7 +105,10 @@ def loop(path: Path) -> None:
 def absent(path: Path) -> None: ...
 
 
-@pytest.mark.parametrize("fault", [bad_database, other_tables, from_the_future, cut, foreign, bad_cache, empty, folder, fifo, loop, absent])
+FAULTS = [bad_database, other_tables, from_the_future, endless, cut, foreign, bad_cache, empty, folder, fifo, loop, absent]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_one_file_that_cannot_be_imported_keeps_all_of_them_out_and_leaves_nothing_new(
     tmp_path: Path, good: Path, fault: Callable[[Path], None]
 ) -> None:

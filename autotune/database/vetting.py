@@ -39,6 +39,10 @@ _NAMES = {
 }
 
 
+def _too_large(column: str) -> str:
+    return f"{column} NOT BETWEEN -(1 << 53) AND 1 << 53"  # sums of larger ones overflow, in SQLite as in JSON
+
+
 def _in_future(column: str) -> str:
     # Text sorts as time does; what is no date sorts before or after all of them, and is not asked further: nothing is decided by it.
     return f"{column} > strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+1 day')"
@@ -112,6 +116,9 @@ def vet(connection: sqlite3.Connection, source: Path) -> None:
         if connection.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchone():
             raise UsageError(f"database {source} holds a row of {table} {what}; nothing was imported")
     for name in (table.name for table in TABLES):
+        whole = [column for _, column, kind, *_ in connection.execute(f"PRAGMA table_info({name})") if kind == "INTEGER"]
+        if whole and connection.execute(f"SELECT 1 FROM {name} WHERE {' OR '.join(map(_too_large, whole))} LIMIT 1").fetchone():
+            raise UsageError(f"database {source} holds a row of {name} with a number that nothing counts to; nothing was imported")
         try:
             deque(connection.execute(f"SELECT * FROM {name}"), maxlen=0)
         except sqlite3.OperationalError as error:  # SQLite itself takes any bytes for a text
