@@ -47,11 +47,10 @@ def date(text: str) -> None:
 
 
 def matrix(rows: int, cols: int, input_stride: int, output_stride: int, input_alignment: int, output_alignment: int, in_place: int) -> None:
-    fits = rows >= 1 and 1 <= cols <= min(input_stride, output_stride)
-    if not fits or max(rows * cols, input_stride, output_stride) >= MOST_ELEMENTS or in_place not in (0, 1):
+    if not (rows >= 1 and 1 <= cols <= input_stride < MOST_ELEMENTS and cols <= output_stride < MOST_ELEMENTS > rows * cols):
         raise ValueError("no matrix has such a size")
-    if input_alignment not in ALIGNMENTS or output_alignment not in ALIGNMENTS:
-        raise ValueError("no matrix is aligned like that")
+    if input_alignment not in ALIGNMENTS or output_alignment not in ALIGNMENTS or in_place not in (0, 1):
+        raise ValueError("no matrix lies like that")
 
 
 def choices(parameters: Mapping[str, tuple[Value, ...]]) -> Choices:

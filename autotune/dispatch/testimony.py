@@ -29,6 +29,7 @@ from autotune.dispatch.credible import (
 )
 from autotune.dispatch.questions import BEST, BLOCKED, DEVICES, INSTANCES, PINS, SELECTORS, Row, check_schema, fetched
 from autotune.dispatch.store import Layer, StoredInstance, connect, runs_on
+from autotune.element import ELEMENTS
 from autotune.errors import AutotuneError
 from autotune.operation import Operation
 from autotune.selector.model import Model
@@ -38,6 +39,9 @@ Block = tuple[Configuration, str, int | None, int | None]  # with the rows and c
 
 # What reading a row or a file may raise that is no sense in it; OverflowError is of numbers that are no float.
 NONSENSE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError, AutotuneError)
+
+
+_KINDS = (str, str, *[int] * 7, str, int, str, str, str, float, str, str)  # of the columns of a row of BEST after its id
 
 
 class Tuned(NamedTuple):
@@ -147,12 +151,12 @@ class Witness:
 
     def _each(self, table: str, rows: list[Row], entry: Callable[..., Found | None]) -> Iterator[Found]:
         """What `entry` makes of each row; its id comes first. None is a row that does not concern us, an exception one that is bad."""
-        for row, *columns in rows:
+        for columns in rows:
             try:
-                found = entry(*columns)
+                found = entry(*columns[1:])
             except NONSENSE as error:
                 said = " ".join(f"{type(error).__name__}: {error}".split())
-                self._bad.append(f"row {row!r} of {table} ({said if len(said) < 200 else f'{said[:200]}...'})")
+                self._bad.append(f"row {columns[0]!r} of {table} ({said if len(said) < 200 else f'{said[:200]}...'})")
             else:
                 if found is not None:
                     yield found
@@ -160,15 +164,17 @@ class Witness:
     def _tuned(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[Tuned]:
         stale, ranked = 0, []
 
-        def entry(device: str, dtype: str, *columns: Any) -> tuple[bool, int, Tuned] | None:
+        def entry(*columns: Any) -> tuple[bool, int, Tuned] | None:
             nonlocal stale
-            *problem, protocol, rule, version, parameters, sha, time_us, state, origin = columns
-            texts(device, protocol, version, parameters, sha, state, origin)
-            whole_numbers(*problem, rule)
-            dtype_name(dtype)
-            matrix(*problem)
-            if type(time_us) not in (int, float) or not 0 < time_us < math.inf:
+            device, dtype, *problem, protocol, rule, version, parameters, sha, time_us, state, origin = columns
+            if tuple(map(type, columns)) != _KINDS:  # of the many rows that there may be, nearly all pass
+                texts(device, protocol, version, parameters, sha, state, origin)
+                whole_numbers(*problem, rule)
+            if type(time_us) not in (float, int) or not 0 < time_us < math.inf:
                 raise ValueError(f"{time_us!r} is no time")
+            if dtype not in ELEMENTS:
+                raise ValueError(f"{dtype!r} is no dtype")
+            matrix(*problem)
             if state not in STATES:
                 raise ValueError(f"{state!r} is no state")
             if state == "blocked":
