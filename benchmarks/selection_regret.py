@@ -2,11 +2,13 @@
 
     python benchmarks/selection_regret.py results/nvidia-h200.sqlite --output results/selection_regret
     python benchmarks/selection_regret.py results/nvidia-h200.sqlite --only "never tuned" --dtype bfloat16 --output regret
+    python benchmarks/selection_regret.py results/nvidia-h200.sqlite --held-out tests/data/held_out_h200.json.xz
     python benchmarks/selection_regret.py --sizes-file train.txt --which training
     python benchmarks/selection_regret.py --sizes-file held.txt --which held-out
 
 Nothing is measured: a database is replayed. The sizes of `selection_sizes.held_out` that are in it are never trained on; all others are,
-each but the one or the band that is left out. `--only` makes some of the splits, for a first look. The last two forms write the sizes worth
+each but the one or the band that is left out. `--only` makes some of the splits, for a first look. With `--held-out`, the database is
+judged as it dispatches, by what `selection_matrix.py` kept of the sizes that are never tuned. The last two forms write the sizes worth
 measuring for this, one a line.
 
 Regret is t(selected) / t(oracle). The samples of each configuration are halved by rounds: everything is chosen by one half, the oracle too,
@@ -39,7 +41,7 @@ from autotune.selector.cover import cover
 from autotune.selector.matrix import Matrix, default_choices
 from autotune.statistics import median
 from autotune.trial import Round
-from benchmarks import selection_report
+from benchmarks import selection_held_out, selection_matrix, selection_report
 from benchmarks.selection_rules import RULES, Rule, Tuned
 from benchmarks.selection_sizes import held_out, training
 
@@ -233,9 +235,19 @@ def regrets(path: Path, operation: Operation, dtype: str, only: str = "") -> dic
 @click.option("--dtype", "dtypes", multiple=True, default=("float32",), show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("results/selection_regret"), show_default=True)
 @click.option("--only", default="", help="Of the splits, those with this in their name.  [default: all]")
+@click.option("--held-out", "matrix", type=click.Path(path_type=Path, exists=True), help="Judge DATABASE by this file of times.")
 @click.option("--sizes-file", type=click.Path(path_type=Path), help="Write the sizes worth measuring there, and do nothing else.")
 @click.option("--which", type=click.Choice(["training", "held-out"]), default="training", show_default=True)
-def main(database: Path | None, name: str, dtypes: tuple[str, ...], output: Path, only: str, sizes_file: Path | None, which: str) -> None:
+def main(
+    database: Path | None,
+    name: str,
+    dtypes: tuple[str, ...],
+    output: Path,
+    only: str,
+    matrix: Path | None,
+    sizes_file: Path | None,
+    which: str,
+) -> None:
     """Replay DATABASE and write OUTPUT.md and OUTPUT.json."""
     if sizes_file is not None:
         sets = {"training": training()} if which == "training" else held_out()
@@ -245,9 +257,14 @@ def main(database: Path | None, name: str, dtypes: tuple[str, ...], output: Path
         return
     if database is None:
         raise click.UsageError("name a database to replay, or a file to write sizes to with --sizes-file")
-    found = [regrets(database, load(name), dtype, only) for dtype in dtypes]
+    if matrix is not None:
+        held = selection_matrix.read(matrix)
+        found = selection_held_out.report(database, held, load(name).dtypes)
+        text = selection_held_out.page(database.name, held, found)
+    else:
+        found = [regrets(database, load(name), dtype, only) for dtype in dtypes]
+        text = selection_report.page(database.name, found)
     output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    text = selection_report.page(database.name, found)
     output.with_suffix(".md").write_text(text, encoding="utf-8")
     click.echo(text)
 

@@ -46,6 +46,8 @@ SHARED_AMONG = {
 }
 BY_ELEMENTS = ("v1", "v2", "v9")  # a pack is one element; elsewhere it has `vector` elements, or 16 bytes where that is no parameter
 
+LONG_PACKS = 48 << 10  # of a row, 768 KiB: with few such rows, a cluster's SMs take longer than the way to blocks on all others
+
 # The same function on the GPU, for outputs too large to be compared on the host.
 REFERENCE_TEMPLATE = "reference.cu"
 
@@ -95,9 +97,14 @@ def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, V
     row_packs = -(-problem.cols // vector)
     holds = ("exponentials", "inputs") if problem.element_bytes == 2 else ("exponentials",)
     if row_packs >= 2048:
+        across = (
+            [*_across_the_grid(vector, row_packs, device.sm_count // problem.rows, holds)] if 2 * problem.rows <= device.sm_count else []
+        )
+        if row_packs >= LONG_PACKS and 16 * problem.rows <= device.sm_count:
+            yield from across
         yield from _in_a_cluster(row_packs, holds)
-        if 2 * problem.rows <= device.sm_count:
-            yield from _across_the_grid(vector, row_packs, device.sm_count // problem.rows)
+        yield from across
+        yield from _in_wide_clusters(row_packs, holds)
     if row_packs > 128:
         for share in (4, 2, 8, 16):
             for hold in holds:
@@ -141,12 +148,25 @@ def _in_a_cluster(row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str,
             yield "v8", {"cluster": cluster, "block": block, "hold": holds[-1] if share > 4 else "exponentials"}
 
 
-def _across_the_grid(vector: int, row_packs: int, most_blocks: int) -> Iterator[tuple[str, dict[str, Value]]]:
+def _in_wide_clusters(row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:
+    """Clusters of 16 for rows that leave each thread more packs than are good for it, and yet need not be read twice."""
+    for block in (128, 256, 512):
+        if 16 < row_packs / (16 * block) <= 32:
+            yield "v8", {"cluster": 16, "block": block, "hold": holds[-1]}
+
+
+def _across_the_grid(vector: int, row_packs: int, most_blocks: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:
+    """One block of each row on an SM; of the longest rows as many as registers allow, which `applicable` knows."""
     share = row_packs / min(64, most_blocks)
     for block in (256, 128):
         items = min((items for items in (2, 3, 4, 8) if items * block >= share), default=0)
         if items:
             yield "v10", {"block": block, "items": items, "vector": vector, "hold": "exponentials"}
+    for block, items in ((256, 8), (128, 8), (256, 16), (128, 16)):
+        if items * block < share:
+            yield "v10", {"block": block, "items": items, "vector": vector, "hold": holds[-1]}
+    if share > 8 * 256:
+        yield "v10", {"block": 256, "items": 16, "vector": vector, "hold": holds[-1]}
 
 
 def _passes(problem: Problem, vector: int) -> Iterator[tuple[str, dict[str, Value]]]:
