@@ -46,7 +46,8 @@ BEHINDS = (20.0, 3.0, 2.0, 1.5, 1.3, 1.2, 1.1, 1.05)
 FIRST_CHOICES = 1  # of a selector at each size, that are shipped compiled: a quarter of all that it may ever choose
 PER_UNIT = 16  # more neighbours compress better, and take longer to load with the first of them
 WORSE = 0.05  # expected log regret for which one more kernel travels
-LONG_COLS = tuple(cols + odd for cols in (1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 24) for odd in (0, 1))
+LONG_COLS = tuple((quarters << power) - odd for power in range(17, 23) for quarters in (4, 5, 6, 7) for odd in (0, 15))
+LONG_ROWS = (1, 2, 4, 7, 8, 16, 32, 64, 256)  # few enough for blocks of one row all over the GPU, for clusters in one wave, and more
 MOST_ELEMENTS = 1 << 34
 MERGED = "merged.db"  # not *.sqlite, which is what is merged
 
@@ -133,7 +134,7 @@ def decide(operation: Operation, database: Database, problems: Collection[Proble
 
 def longer_than_recorded(operation: Operation, device: Device, dtype: str) -> set[Configuration]:
     """The analytic default's first choices for rows that nothing holds: without them the dispatcher would fall to the safe kernel."""
-    sizes = [(rows, cols) for cols in LONG_COLS for rows in (1, 16, 256) if rows * cols <= MOST_ELEMENTS]
+    sizes = [(rows, cols) for cols in LONG_COLS for rows in LONG_ROWS if rows * cols <= MOST_ELEMENTS]
     asked = [Problem(operation.name, rows, cols, dtype) for rows, cols in sizes]
     able = ((c for c in operation.defaults(p, device) if operation.applicable(c, p, device)) for p in asked)
     return {configuration for first in able for configuration in islice(first, 1)}

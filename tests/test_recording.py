@@ -51,7 +51,7 @@ def test_the_sizes_cover_what_selection_needs_and_none_of_those_that_judge_it() 
     assert [size for size in sizes if size in set(recorded())][-200:] == [s for s in recorded() if s not in sizes[:28]][-200:]
     assert max(4 * rows * cols for rows, cols in sizes) <= 2 << 30
     assert min(cols for _, cols in sizes) == 1
-    assert max(cols for _, cols in sizes) == 1 << 18
+    assert max(cols for _, cols in sizes) == 1 << 19
     assert max(rows for rows, _ in sizes) >= 1_000_000
 
 

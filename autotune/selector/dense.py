@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from autotune.database import Database
 
 ROWS = (1, 8, 64, 512, 4096, 32768, 1 << 20)
-MORE_ROWS = tuple(1 << power for power in range(21))
+MORE_ROWS = tuple(sorted({1, 2, *(rows << power for power in range(20) for rows in (2, 3))}))
 MOST_BYTES = 4 << 30  # of a matrix that is asked for here
 STEPS_PER_DOUBLING = 8  # of the columns: instances hold up to a quarter more than a row
+DOUBLINGS = 20  # of the columns: beyond, only what reads a row again can run it, or many blocks
 
 
 def unmeasured(
@@ -111,7 +112,7 @@ def _member(operation: Operation, device: Device, problem: Problem, family: Fami
 
 def _sizes(operation: str, dtype: str, some_rows: Iterable[int]) -> Iterator[Problem]:
     """Sizes close enough to each other that no instance is passed over: aligned rows and rows that no vector divides."""
-    columns = {max(1, round(2 ** (step / STEPS_PER_DOUBLING))) for step in range(19 * STEPS_PER_DOUBLING + 1)}
+    columns = {max(1, round(2 ** (step / STEPS_PER_DOUBLING))) for step in range(DOUBLINGS * STEPS_PER_DOUBLING + 1)}
     for cols, rows in product(
         sorted({cols for c in columns for cols in (c | 1, -(-c // 2) * 2, -(-c // 4) * 4, -(-c // 8) * 8)}), tuple(some_rows)
     ):
