@@ -29,16 +29,19 @@ def softmax(x: Any, out: Any = None, stream: Any = None) -> Any:
 
     `Dispatcher.__call__` says what is accepted and what is raised.
     """
-    call = _calls.get(type(x)) or _first_call(x)
+    try:
+        call = _calls[type(x)]
+    except KeyError:
+        call = _first_call
     return call(x, out, stream)
 
 
 _calls: dict[type, Call] = {}
 
 
-def _first_call(x: Any) -> Call:
+def _first_call(x: Any, out: Any, stream: Any) -> Any:
     call = _calls[type(x)] = default_dispatcher().call_for(x)
-    return call
+    return call(x, out, stream)
 
 
 def _traced_softmax(x: Any, out: Any = None, stream: Any = None) -> Any:

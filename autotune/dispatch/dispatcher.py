@@ -92,8 +92,14 @@ class Dispatcher:
         The work is queued on `stream`, on the current stream of torch or CuPy for their arrays, else on the legacy default stream.
         Raises UsageError for an array that cannot be taken as it is, KernelError when a launch fails.
         """
-        call = self._calls.get(type(x)) or self.call_for(x)
+        try:
+            call = self._calls[type(x)]
+        except KeyError:
+            call = self._first_call
         return call(x, out, stream)
+
+    def _first_call(self, x: Any, out: Any, stream: Any) -> Any:
+        return self.call_for(x)(x, out, stream)
 
     def call_for(self, x: Any) -> Call:
         """The function `(x, out, stream) -> result` behind calls with arrays of this type."""

@@ -107,15 +107,16 @@ def _packed(kind: Kind, slow: SlowPath, any_layout: Call) -> Call:
         if out is None:
             return call_without_output(x)
         try:
-            pointers = source, target = pointer(x), pointer(out)
+            pointers = (pointer(x), pointer(out))
         except Exception:  # no tensor, or one without memory of its own
-            pointers = source, target = 0, 0
+            pointers = (0, 0)
         ready = ready_of(pointers)
         if ready is not None:
             alike, ordinal, handle, plan, launch, _ = ready
             if plan.live and alike(x, out) and current(ordinal) == handle and not launch():
                 plan.hits += 1
                 return out
+        source, target = pointers
         known = self_of(x.numel()) if out is x else pair_of(x.numel())
         if known is None or (source | target) & 15 or not source or not target:
             return any_packed(x, out)
