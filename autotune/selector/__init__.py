@@ -2,7 +2,9 @@
 
 matrix      what was measured: sizes x kernels          cover       the few kernels that suffice for all sizes
 tree        a decision tree that minimises regret       neighbours  slowdowns interpolated between sizes
-features    what both see of a problem                  model       what is stored, and asked by the dispatcher
+forest      regression over all measurements            traits      what it sees of a kernel on a problem
+table       what the forest says, for all sizes         cells       how the table divides them
+features    what predictors see of a problem            model       what is stored, and asked by the dispatcher
 training    which of them is used, by cross-validation  dense       what to measure so that it can be told better
 """
 

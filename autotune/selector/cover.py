@@ -13,19 +13,19 @@ LEAST_GAIN = 0.0001  # of the mean of what regrets hurt, that another member mus
 UNKNOWN = 1.0  # what counts for a member where it was not measured: never worth relying on
 
 
-def cover(matrix: Matrix, most: int = MOST_MEMBERS) -> list[int]:
+def cover(matrix: Matrix, most: int = MOST_MEMBERS, foretold: Array | None = None, least_gain: float = LEAST_GAIN) -> list[int]:
     """The columns of at most `most` families, the analytic default first.
 
-    Rows longer than any that were tuned count too. Sizes of each alignment and band of row lengths keep a member of their own, should none
-    of the chosen ones run any of them.
+    Rows longer than any that were tuned count too, and what is `foretold` of other sizes (sizes x families, log regrets). Sizes of each
+    alignment and band of row lengths keep a member of their own, should none of the chosen ones run any of them.
     """
-    costs = hurt(np.vstack([matrix.costs, matrix.costs_beyond]))
+    costs = hurt(np.vstack([matrix.costs, matrix.costs_beyond, matrix.costs[:0] if foretold is None else foretold]))
     members = [0]
     best = np.where(np.isnan(costs[:, 0]), UNKNOWN, costs[:, 0])
     while len(members) < most:
         with_each = np.fmin(best[:, None], costs).mean(axis=0)
         column = int(with_each.argmin())
-        if best.mean() - with_each[column] < LEAST_GAIN:
+        if best.mean() - with_each[column] < least_gain:
             break
         members.append(column)
         best = np.fmin(best, costs[:, column])

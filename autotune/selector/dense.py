@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from autotune.database import Database
 
 ROWS = (1, 8, 64, 512, 4096, 32768, 1 << 20)
-MORE_ROWS = tuple(sorted({1, 2, *(rows << power for power in range(20) for rows in (2, 3))}))
+MORE_ROWS = tuple(1 << power for power in range(21))
 MOST_BYTES = 4 << 30  # of a matrix that is asked for here
 STEPS_PER_DOUBLING = 8  # of the columns: instances hold up to a quarter more than a row
 DOUBLINGS = 20  # of the columns: beyond, only what reads a row again can run it, or many blocks

@@ -15,11 +15,12 @@ from autotune.selector.features import features
 from autotune.selector.matrix import Family
 from autotune.selector.neighbours import Neighbours
 from autotune.selector.regret import Regret
+from autotune.selector.table import Table
 from autotune.selector.tree import Tree
 
 FORMAT = 2  # of the stored body, and of what is trained: raised when either changes
-Predictor = Tree | Neighbours
-PREDICTORS: dict[str, type[Tree] | type[Neighbours]] = {"tree": Tree, "neighbours": Neighbours}
+Predictor = Tree | Neighbours | Table
+PREDICTORS: dict[str, type[Tree] | type[Neighbours] | type[Table]] = {"tree": Tree, "neighbours": Neighbours, "table": Table}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,7 @@ from autotune.selector.matrix import Array, Matrix, read
 from autotune.selector.model import FORMAT, Model, Predictor
 from autotune.selector.neighbours import Neighbours
 from autotune.selector.regret import Regret, hurt
+from autotune.selector.table import Regression, Table, cell_problems, order_at
 from autotune.selector.tree import Tree
 from autotune.trial import TimingProtocol
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 LEAST_SIZES = 8
 MEMBERS = (8, MOST_MEMBERS)  # of a cover, at most: where tuned sizes are far apart, fewer are chosen among more safely
 MOST_FOLDS = 10
-REVISION = 4  # of the way to train: what was trained in another one is trained again
+LEAST_SIZES_OF_A_TABLE = 96  # below that, a forest of all measurements has too few of them to tell more than their neighbours do
+REVISION = 5  # of the way to train: what was trained in another one is trained again
 NOISE = 0.003  # of mean log regret: repeated measurements of one kernel agree no better
 
 
@@ -95,8 +97,10 @@ def train_all(
 def choose(matrix: Matrix, operation: Operation, device: Device) -> tuple[Model, str]:
     """The model for `matrix`, with its cross-validated regret, and why it is that one."""
     tried = {(most, kind): costs for most in MEMBERS for kind, costs in cross_validated(matrix, device, most).items()}
-    # Where nothing tells them apart, more members leave fewer sizes without a kernel made for them, and neighbours go on beyond the grid.
-    liked = {one: NOISE * ((one[0] > MEMBERS[0]) + (one[1] == Neighbours.kind)) for one in tried}
+    if len(matrix.problems) >= LEAST_SIZES_OF_A_TABLE:
+        tried[MOST_MEMBERS, Table.kind] = table_validated(matrix, operation, device)
+    # Where nothing tells them apart, more members leave fewer sizes without a kernel made for them, and a tree ends where the grid does.
+    liked = {one: NOISE * ((one[0] > MEMBERS[0]) + (one[1] != Tree.kind)) for one in tried}
     most, kind = min(tried, key=lambda one: round(float(hurt(tried[one]).mean()) - liked[one], 6))
     left_out = tried[most, kind]
     default = matrix.costs[:, 0]
@@ -108,9 +112,14 @@ def choose(matrix: Matrix, operation: Operation, device: Device) -> tuple[Model,
         assert default_regret is not None
         why = f"nothing that was trained beats the analytic default by more than noise ({100 * np.expm1(gain):+.1f} %)"
         return Model((None,), None, default_regret, default_regret, len(matrix.problems), templates), why
-    members, predictors = fit(matrix, device, most)
+    if kind == Table.kind:
+        regression, members = Regression.fit(matrix, operation, device)
+        predictor: Predictor = Table.fit(regression, matrix.problems)
+    else:
+        members, predictors = fit(matrix, device, most)
+        predictor = predictors[kind]
     families = tuple(matrix.families[column] for column in members)
-    model = Model(families, predictors[kind], Regret.of(left_out), default_regret, len(matrix.problems), templates)
+    model = Model(families, predictor, Regret.of(left_out), default_regret, len(matrix.problems), templates)
     against = "the analytic default was measured at too few sizes to compare" if gain is None else f"{100 * np.expm1(gain):.1f} % faster"
     others = ", ".join(f"{other} of {count} {np.exp(costs.mean()):.3f}" for (count, other), costs in tried.items())
     return model, f"mean regret on sizes left out: {others}; {against}" + (" than the analytic default" if gain is not None else "")
@@ -136,6 +145,20 @@ def cross_validated(matrix: Matrix, device: Device, most_members: int = MOST_MEM
             for kind, predictor in predictors.items():
                 ranking = [members[member] for _, member in predictor.ranking(features(matrix.problems[row], device))]
                 found.setdefault(kind, np.zeros(count))[row] = first_known(costs[row], ranking)
+    return found
+
+
+def table_validated(matrix: Matrix, operation: Operation, device: Device) -> Array:
+    """The same for a table; a cell's entry is worked out only where a size asks for it."""
+    count = len(matrix.problems)
+    folds = min(count, MOST_FOLDS)
+    costs, found = matrix.costs, np.zeros(count)
+    cells = cell_problems(matrix.problems, device)
+    for fold in range(folds):
+        regression, members = Regression.fit(matrix.only([row for row in range(count) if row % folds != fold]), operation, device)
+        expected = regression.expected(cells[fold::folds])
+        for row, here in zip(range(fold, count, folds), expected, strict=True):
+            found[row] = first_known(costs[row], [members[member] for member in order_at(here)])
     return found
 
 
