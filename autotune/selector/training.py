@@ -99,8 +99,9 @@ def choose(matrix: Matrix, operation: Operation, device: Device) -> tuple[Model,
     tried = {(most, kind): costs for most in MEMBERS for kind, costs in cross_validated(matrix, device, most).items()}
     if len(matrix.problems) >= LEAST_SIZES_OF_A_TABLE:
         tried[MOST_MEMBERS, Table.kind] = table_validated(matrix, operation, device)
-    # Where nothing tells them apart, more members leave fewer sizes without a kernel made for them, and a tree ends where the grid does.
-    liked = {one: NOISE * ((one[0] > MEMBERS[0]) + (one[1] != Tree.kind)) for one in tried}
+    # Where nothing tells them apart, more members leave fewer sizes without a kernel made for them, a tree ends where the grid does, and
+    # neighbours take ten times as long to ask as a table.
+    liked = {one: NOISE * ((one[0] > MEMBERS[0]) + (one[1] != Tree.kind) + (one[1] == Table.kind)) for one in tried}
     most, kind = min(tried, key=lambda one: round(float(hurt(tried[one]).mean()) - liked[one], 6))
     left_out = tried[most, kind]
     default = matrix.costs[:, 0]
