@@ -74,8 +74,8 @@ def _device(database: Database, path: Path, device: str) -> str:
         "SELECT count(*) AS trials FROM trials t JOIN runs u ON u.id = t.run JOIN devices d ON d.id = u.device WHERE d.name = ?", (device,)
     )
     return (
-        f"\n## {device}: `{path.name}`\n\n{len(best):,} problems. {tried:,} configurations were tried on them, and the file holds {kept['trials']:,} "
-        f"of those trials.\n{how}\n\n"
+        f"\n## {device}: `{path.name}`\n\n{len(best):,} problems. {tried:,} configurations were tried on them, and the file holds "
+        f"{kept['trials']:,} of those trials.\n{how}\n\n"
         "Made, and made again whole, by `python benchmarks/record_device.py --work FOLDER --out FILE`, which goes on from `--work`.\n"
         + _note(database)
         + _article(database, best, device)
