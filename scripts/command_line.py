@@ -13,8 +13,7 @@ from autotune.cli import autotune
 
 HEAD = """# Command line
 
-Written by `make docs` from what `autotune COMMAND --help` says. Exit status: 0 done, 1 the work itself failed or its output could not be
-written, 2 it could not start (one sentence on standard error says why), 130 interrupted, 141 whoever read the output is gone.
+Written by `make docs` from what `autotune COMMAND --help` says. What goes wrong is one sentence on standard error.
 """
 
 # click's name of a type -> what stands for a value of it

@@ -96,7 +96,7 @@ def import_command(files: tuple[Path, ...], with_kernels: bool, dtype: str, db: 
     """
     for file in files:
         if wrong := _unlike(file):
-            raise UsageError(f"{file} {wrong}; nothing was imported, for {ACCEPTED}")
+            raise UsageError(f"{file} {wrong}; {ACCEPTED}; nothing was imported")
     trusted = _templates(kernels) if with_kernels else []
     name = element(dtype).name
     with ExitStack() as stack:

@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from shlex import quote as quoted
 from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
@@ -142,7 +143,8 @@ class Connection:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'manifest'").fetchone():
             raise UsageError(
                 f"database {self.path} is an export, which stays as its manifest says; "
-                f"take it into a database of your own with `autotune import {self.path} --db mine.sqlite` and name that with --db"
+                f"take it into a database of your own with `autotune import {quoted(str(self.path))} --db mine.sqlite` and name that "
+                "with --db"
             )
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA synchronous = NORMAL")
