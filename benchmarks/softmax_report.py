@@ -16,9 +16,10 @@ import click
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from autotune.element import element
-from autotune.report.charts import CONFIG, POWER, SCHEMA, VEGA_LITE
+from autotune.report.charts import POWER, SCHEMA, VEGA_LITE
 from autotune.report.library import vl_convert
 from autotune.report.picture import packed
+from autotune.report.style import CONFIG
 
 Row = dict[str, Any]
 
