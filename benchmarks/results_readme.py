@@ -51,6 +51,7 @@ def page(databases: list[Path]) -> str:
         + "".join(_database(path) for path in databases)
         + _tuning_cost(folder)
         + _agreement(folder)
+        + _others(folder)
     )
 
 
@@ -228,6 +229,14 @@ def _tuning_cost(folder: Path) -> str:
                 time_us = next(entry["time_us"] for entry in run["raced"][size] if entry["winner"] == row["winner"])
                 lines.append(f"| {tuner} | {size} | {row['seconds']:.2f} | {row['seconds'] / 48:.3f} s | {time_us:.2f} |")
     return "\n".join([*lines, ""])
+
+
+def _others(folder: Path) -> str:
+    """The other pages of measurements, by their headings, or a bare table by its name."""
+    pages = [path for path in sorted(folder.glob("*.md")) if path.name != "README.md"]
+    first = {path.name: path.read_text(encoding="utf-8").split("\n", 1)[0] for path in pages}
+    said = {name: line.removeprefix("# ") if line.startswith("# ") else name for name, line in first.items()}
+    return "\n## Other pages\n\n" + "".join(f"- [{title}]({name})\n" for name, title in said.items())
 
 
 def _agreement(folder: Path) -> str:
