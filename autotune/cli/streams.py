@@ -24,10 +24,18 @@ class OutputError(Exception):
         self.reader_gone = error.errno == errno.EPIPE
 
 
-class _Output(io.FileIO):
-    def write(self, data: Any, /) -> int:
+class _Output(io.TextIOWrapper):
+    """Fails as OutputError. All layers below are C: between a write and the note of it, Ctrl-C would have a line written twice."""
+
+    def write(self, text: str, /) -> int:
         try:
-            return super().write(data)
+            return super().write(text)
+        except OSError as error:
+            raise OutputError(error) from error
+
+    def flush(self) -> None:
+        try:
+            super().flush()
         except OSError as error:
             raise OutputError(error) from error
 
@@ -39,8 +47,8 @@ def guard() -> None:
     if stream is None:
         raise OutputError(OSError(errno.EBADF, "it is closed"))
     if stream is real:  # not what a caller of ours put in its place
-        raw = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
-        sys.stdout = io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
+        raw = io.BufferedWriter(io.FileIO(stream.fileno(), "w", closefd=False))
+        sys.stdout = _Output(raw, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
 
 
 def tell(message: str) -> None:
