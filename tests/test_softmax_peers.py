@@ -65,7 +65,7 @@ def test_a_cell_without_rivals_or_without_ours_has_no_verdict_and_a_line_all_the
 
 
 def test_a_recorded_time_is_scaled_by_the_copies_of_both_runs_and_never_replaces_a_measured_one() -> None:
-    recorded = [{"dtype": "float32", "rows": 4096, "cols": 4096, "copy_us": 30.0, "peers_us": {"quack": 36.0}}]
+    recorded = [{"dtype": "float32", "rows": 4096, "cols": 4096, "us": {"copy": 30.0, "quack": 36.0}}]
     without, measured = row({"copy": 33.0, "ours": 34.0}), row({"copy": 33.0, "ours": 34.0, "quack": 35.0})
     first, second = softmax_report.with_recorded([without, measured], recorded)
     assert first["us"]["quack (recorded)"] == pytest.approx(39.6)
