@@ -9,7 +9,7 @@ import pytest
 
 from autotune import catalogue, source
 from autotune.backends.emulation import build
-from autotune.backends.emulation.memory import Matrix
+from autotune.backends.emulation.memory import AROUND_BOTH, AROUND_INPUT, Matrix
 from autotune.backends.emulation.run import Launch, Library
 from autotune.check import Array, compare, numpy_dtype
 from autotune.configuration import Configuration
@@ -68,7 +68,8 @@ def softmax(
     group: tuple[Configuration, ...] = (),
 ) -> Array:
     """What `configuration` computes of `x`, between guards that must stay untouched. With `together` all blocks run at once."""
-    source_matrix = Matrix(problem.rows, problem.cols, numpy_dtype(problem.dtype), problem.input_stride, problem.input_alignment)
+    around = AROUND_BOTH if problem.in_place else AROUND_INPUT
+    source_matrix = Matrix(problem.rows, problem.cols, numpy_dtype(problem.dtype), problem.input_stride, problem.input_alignment, around)
     target = source_matrix
     if not problem.in_place:
         target = Matrix(problem.rows, problem.cols, numpy_dtype(problem.dtype), problem.output_stride, problem.output_alignment)

@@ -18,7 +18,9 @@
 #include <random>
 #include <vector>
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 
 #include "context.h"
 
@@ -481,12 +483,52 @@ void run_gang() {
 
 void end_launch() {
     acquire_order(&g.end);
+    g.launch.fence_count = 0;
     for (Block& block : g.blocks)
         for (Shared& part : block.shared) free(part.data);
     for (unsigned char* memory : g.retired) free(memory);
     g.retired.clear();
     g.blocks.clear();
     if (g.status != kDone) g.hosts.forget_frames();
+}
+
+// ---- Accesses beyond a matrix, where its pages end ----
+
+struct sigaction before_ours;
+
+const char* access_kind(const ucontext_t& context) {
+#if defined(__x86_64__)
+    constexpr long long kWrite = 2;  // of the page fault's error code
+    return context.uc_mcontext.gregs[REG_ERR] & kWrite ? "writes" : "reads";
+#else
+    (void)context;
+    return "accesses memory";
+#endif
+}
+
+// Runs on the stack of the fiber that strayed, which is abandoned with it, as after any other fault.
+void on_segmentation_fault(int, siginfo_t* info, void* context) {
+    auto address = reinterpret_cast<size_t>(info->si_addr);
+    for (size_t i = 0; i < g.launch.fence_count; i++) {
+        const Fence& fence = g.launch.fences[i];
+        if (address < fence.begin || address >= fence.end) continue;
+        bool below = address < fence.first;
+        say("thread %u of block %u %s outside the %s, %zu bytes %s", threadIdx.x, blockIdx.x,
+            access_kind(*static_cast<ucontext_t*>(context)), fence.name, below ? fence.first - address : address - fence.last,
+            below ? "before its first element" : "after its last element");
+        fail(message);
+    }
+    sigaction(SIGSEGV, &before_ours, nullptr);  // a fault of another kind happens again when this returns, and is not ours
+}
+
+void watch_fences() {
+    struct sigaction ours = {}, now = {};
+    sigaction(SIGSEGV, nullptr, &now);
+    if (now.sa_sigaction == on_segmentation_fault) return;
+    before_ours = now;
+    ours.sa_sigaction = on_segmentation_fault;
+    ours.sa_flags = SA_SIGINFO | SA_NODEFER;  // the handler is never returned from
+    sigaction(SIGSEGV, &ours, nullptr);
 }
 
 Status check(const Launch& launch, const Compiled& compiled) {
@@ -670,6 +712,7 @@ Status run(const Launch& launch, const Compiled& compiled, Body body, void* clos
     g.closure = closure;
     g.random.seed(launch.seed);
     g.status = kDone;
+    if (launch.fence_count) watch_fences();
     if (__tsan_get_current_fiber) g.scheduler_tsan = __tsan_get_current_fiber();
     release_order(&g.start);
     blockDim = {launch.threads, 1, 1};

@@ -1,12 +1,14 @@
 """What runs in the emulator's child process: problems set up there, and instances checked and timed on them."""
 
 import time
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from autotune import catalogue
-from autotune.backends.emulation.memory import Array, Matrix
+from autotune.backends.emulation.memory import AROUND_BOTH, AROUND_INPUT, Array, Matrix
 from autotune.backends.emulation.run import HangError, Launch, Library, Prepared
 from autotune.check import compare, inputs, numpy_dtype
 from autotune.configuration import Configuration
@@ -15,6 +17,7 @@ from autotune.errors import KernelError
 from autotune.problem import Problem
 from autotune.trial import Check, Failure, Outcome
 
+IN_PLACE_ROWS = 9  # one of each kind that `check.inputs` makes
 SEEDS = (0, 1, 2)  # index order, and two shuffled schedules; with four rows or more these found every race of a mutation test
 
 
@@ -42,9 +45,14 @@ class Engine:
         self._setups.pop(key, None)
 
     def check(self, key: int, library: Path, symbol: str, configuration: Configuration) -> Check:
-        """Launch once per schedule and compare the whole output each time. Raises Failure with what was wrong first."""
+        """Launch once per schedule and compare the whole output each time; then a few rows over themselves, if the version says it can.
+
+        Raises Failure with what was wrong first.
+        """
         setup = self._setups[key]
         checks = [setup.check(self._load(library), symbol, configuration, seed) for seed in SEEDS]
+        if setup.takes_in_place(configuration):
+            checks.append(setup.few_in_place.check(self._load(library), symbol, configuration, SEEDS[0]))
         return Check(max(check.max_error for check in checks), checks[0].first_us)
 
     def sample(self, key: int, library: Path, symbol: str, configuration: Configuration, samples: int) -> tuple[float, ...]:
@@ -68,14 +76,34 @@ class _Setup:
     def __init__(self, folder: Path, problem: Problem, seed: int) -> None:
         self._operation = catalogue.load(folder.name, folder.parent)
         self._problem = problem
+        self._seed = seed
         dtype = numpy_dtype(problem.dtype)
         self._given = inputs(problem, seed)
-        self._reference: Array = self._operation.reference(self._given.astype(np.float64)) if not problem.empty else self._given
-        self._input = Matrix(problem.rows, problem.cols, dtype, problem.input_stride, problem.input_alignment)
+        with np.errstate(all="ignore"):  # infinities and NaN are among the input, and what becomes of them is right by definition
+            self._reference: Array = self._operation.reference(self._given.astype(np.float64)) if not problem.empty else self._given
+        around = AROUND_BOTH if problem.in_place else AROUND_INPUT
+        self._input = Matrix(problem.rows, problem.cols, dtype, problem.input_stride, problem.input_alignment, around)
         self._output = self._input
         if not problem.in_place:
             self._output = Matrix(problem.rows, problem.cols, dtype, problem.output_stride, problem.output_alignment)
         self._workspace = np.zeros(0, np.uint64)
+
+    @cached_property
+    def _few_in_place(self) -> Problem:
+        """At most nine rows of the problem, to be computed over themselves."""
+        p = self._problem
+        rows = min(p.rows, IN_PLACE_ROWS)
+        return replace(p, rows=rows, input_stride=p.output_stride, input_alignment=p.output_alignment, in_place=True)
+
+    @cached_property
+    def few_in_place(self) -> "_Setup":
+        return _Setup(self._operation.folder, self._few_in_place, self._seed)
+
+    def takes_in_place(self, configuration: Configuration) -> bool:
+        """Whether there is another problem to check: a version that declares IN_PLACE, given a problem that is not in place."""
+        if self._problem.in_place or self._problem.empty:
+            return False
+        return bool(self._operation.applicable(configuration, self._few_in_place, EMULATOR))
 
     def prepared(self, library: Library, symbol: str, configuration: Configuration, seed: int) -> Prepared | None:
         """The launch of an instance on this problem; None when there is nothing to compute."""
@@ -88,10 +116,10 @@ class _Setup:
             self._workspace = np.zeros(-(-plan.workspace_bytes // 8), np.uint64)
         strides = (problem.output_stride, problem.input_stride)
         arguments = (self._output.values, self._input.values, problem.rows, problem.cols, *strides, self._workspace)
+        fences = [self._input.fence("matrix")] if problem.in_place else [self._input.fence("input"), self._output.fence("output")]
+        shape = (plan.blocks, bounds.threads, plan.shared_bytes, bounds.cluster, plan.cooperative)
         try:
-            return library.prepared(
-                Launch(symbol, arguments, plan.blocks, bounds.threads, plan.shared_bytes, bounds.cluster, plan.cooperative, seed)
-            )
+            return library.prepared(Launch(symbol, arguments, *shape, seed, fences))
         except KernelError as error:
             raise Failure(Outcome.LAUNCH_ERROR, str(error)) from None
 
@@ -110,15 +138,15 @@ class _Setup:
 
     def check(self, library: Library, symbol: str, configuration: Configuration, seed: int) -> Check:
         """Launch once with schedule `seed` and compare everything."""
-        self._input.poison()
-        self._output.poison()
+        for matrix in (self._input, self._output):
+            matrix.place(at_end=seed % 2 == 0)
         time_us = self.run(self.prepared(library, symbol, configuration, seed))
-        where = f"in schedule {seed}, "
+        where = f"in schedule {seed}, " + ("in place, " if self._problem.in_place else "")
         if self._output.strayed or self._input.strayed:
             raise Failure(Outcome.WRONG_RESULT, where + "the kernel wrote before, after or between the rows of the matrix")
         if not self._problem.in_place and not np.array_equal(self._input.values.view(self._input.bits.dtype), self._bits_given()):
             raise Failure(Outcome.WRONG_RESULT, where + "the kernel changed its input")
-        if (missed := self._output.untouched).any():
+        if not self._problem.in_place and (missed := self._output.untouched).any():
             row, col = divmod(int(np.argmax(missed)), self._problem.cols)
             raise Failure(
                 Outcome.WRONG_RESULT, where + f"{np.count_nonzero(missed)} elements were not written, first row {row}, column {col}"

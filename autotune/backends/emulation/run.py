@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from autotune.backends.emulation import build
+from autotune.backends.emulation.memory import Fence
 from autotune.errors import KernelError
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -22,7 +23,7 @@ class HangError(KernelError):
 
 
 class FaultError(KernelError):
-    """A thread did what would be undefined behaviour: a misaligned access, an index out of bounds, an overflow."""
+    """A thread did what would be undefined behaviour: a misaligned access, one out of bounds, an overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Launch:
     """A kernel by its symbol, its arguments and its grid.
 
     With `cooperative` all blocks run together; otherwise the blocks of a cluster do. Seed 0 runs threads in index order, any other
-    seed in a shuffled order that it determines.
+    seed in a shuffled order that it determines. Who accesses what lies within `fences` but outside their matrices is told so; without
+    them, that is a crash of this process.
     """
 
     symbol: str
@@ -41,6 +43,17 @@ class Launch:
     cluster: int = 1
     cooperative: bool = False
     seed: int = 0
+    fences: Sequence[Fence] = ()
+
+
+class _Fence(ctypes.Structure):
+    _fields_ = (
+        ("begin", ctypes.c_size_t),
+        ("end", ctypes.c_size_t),
+        ("first", ctypes.c_size_t),
+        ("last", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+    )
 
 
 class _Launch(ctypes.Structure):
@@ -51,6 +64,8 @@ class _Launch(ctypes.Structure):
         ("cooperative", ctypes.c_uint),
         ("seed", ctypes.c_uint),
         ("shared_bytes", ctypes.c_size_t),
+        ("fences", ctypes.POINTER(_Fence)),
+        ("fence_count", ctypes.c_size_t),
     )
 
 
@@ -86,7 +101,17 @@ class Prepared:
         self._message = message
         self._kept = [_packed(argument) for argument in launch.arguments]
         self._arguments = (ctypes.c_void_p * len(self._kept))(*[value.ctypes.data for value in self._kept])
-        self._launch = _Launch(launch.blocks, launch.threads, launch.cluster, launch.cooperative, launch.seed, launch.shared_bytes)
+        fences = [_Fence(f.begin, f.end, f.first, f.last, f.name.encode()) for f in launch.fences]
+        self._launch = _Launch(
+            launch.blocks,
+            launch.threads,
+            launch.cluster,
+            launch.cooperative,
+            launch.seed,
+            launch.shared_bytes,
+            (_Fence * len(fences))(*fences),
+            len(fences),
+        )
         self._source = launch.arguments  # arrays stay alive as long as their addresses are packed
 
     def __call__(self) -> None:

@@ -17,9 +17,16 @@ extern dim3 blockDim, gridDim;
 namespace cuda_on_cpu {
 
 // How ctypes asks for a launch; `autotune.backends.emulation.run` has the same layout.
+struct Fence {
+    size_t begin, end;   // what can be touched only by mistake,
+    size_t first, last;  // but for the matrix in it
+    const char* name;
+};
 struct Launch {
     unsigned blocks, threads, cluster, cooperative, seed;
     size_t shared_bytes;
+    const Fence* fences;
+    size_t fence_count;
 };
 
 // What a kernel was compiled for; 0 means anything.
