@@ -204,7 +204,6 @@ def test_an_outcome_that_no_trial_can_have_is_refused_with_all_that_there_are() 
     [
         (("trials", "--outcome", "timeout"), r"no trial has outcome timeout; there are ok \([\d,]+\), (wrong_result|launch_error) \("),
         (("trials", "--version", "v3", "--outcome", "crashed"), r"no trial of v3 has outcome crashed; there are ok \("),
-        (("trials", "--device", "Abacus"), r"no trial has device Abacus; there are Test GPU \("),
         (("best", "--version", "v7"), r"no trial has version v7; there are v1 \(\d+\), v2 \(\d+\), v3 \(\d+\)"),
         (("best", "--dtype", "float16"), r"no trial has dtype float16; there are float32 \(\d+\), bfloat16 \(\d+\)"),
         (("best", "--size", "3x5"), r"nothing was tuned at 3x5; autotune sweep OPERATION --size 3x5 does that"),
@@ -218,6 +217,13 @@ def test_filters_that_match_nothing_are_told_what_there_is(arguments: tuple[str,
     done = autotune("inspect", *arguments, "--db", str(measured(tmp_path / "x.sqlite")))
     assert done.returncode == 0
     assert re.search(said, done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("kind", ["best", "trials"])
+def test_a_device_that_is_not_in_the_file_is_a_mistake_and_those_that_are_are_named(kind: str, tmp_path: Path) -> None:
+    path = str(measured(tmp_path / "x.sqlite"))
+    assert "device 'test gpu' is not in database" in refused("inspect", kind, "--device", "test gpu", "--json", "--db", path)
+    assert "it has 'Other GPU', 'Test GPU', 'emulator'" in refused("inspect", kind, "--device", "Abacus", "--db", path)
 
 
 def test_a_database_without_trials_says_so_whatever_the_filters(tmp_path: Path) -> None:

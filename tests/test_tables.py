@@ -112,7 +112,7 @@ def test_what_is_left_out_for_want_of_room_is_named() -> None:
 def test_what_all_rows_have_in_common_is_said_once_above() -> None:
     columns, rows = TABLES["trials"]
     first, *others = [line.text for line in lines([row for row in rows if row["dtype"] == "float16"], columns, 80)]
-    assert first == "NVIDIA H200, float16"
+    assert first == "NVIDIA H200, softmax, float16"
     assert not any("H200" in line or "float16" in line for line in others)
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -89,6 +89,17 @@ def problems_of(operation: Operation, sizes: Iterable[str], sizes_file: Path | N
 def reading_database(path: Path | None) -> Database:
     """The database at `path`, or the default one, for reading."""
     return Database(path or default_path(), mode="read")
+
+
+def require_known(database: Database, what: Literal["device", "operation"], name: str | None) -> None:
+    """Raise UsageError, which names those that there are, unless `name` is None or `database` knows the device or operation so called.
+
+    A database that knows none yet is no reason to complain of the name.
+    """
+    table, column = {"device": ("devices", "name"), "operation": ("templates", "operation")}[what]
+    known = [row["name"] for row in database.select(f"SELECT DISTINCT {column} AS name FROM {table} ORDER BY name")]
+    if name is not None and known and name not in known:
+        raise UsageError(f"{what} {name!r} is not in database {database.path}; it has {', '.join(map(repr, known))}")
 
 
 def _read(path: Path) -> str:

@@ -29,6 +29,7 @@ class Column:
 
     `long` texts may be wrapped, and with `phrases` at their commas alone; `shared` ones may be said once for all rows where they are the
     same; the highest `rank` is left out first where there is no room, and 0 never. Below its row a text begins with its heading if `named`.
+    `meaning` is what a heading leaves open, as the end of a sentence that begins with it.
     """
 
     key: str | tuple[str, ...]
@@ -40,6 +41,7 @@ class Column:
     phrases: bool = False
     shared: bool = False
     named: bool = True
+    meaning: str = ""
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -82,23 +82,32 @@ class Inspector(Connection):
             parameters,
         )
 
-    def devices(self) -> list[Row]:
-        """The devices that trials were taken on, with how many problems have a best on each, and how many of those were replayed."""
+    def devices(self, operation: str | None = None) -> list[Row]:
+        """The devices that trials were taken on, with how many problems have a best on each, and how many of those were replayed.
+
+        With `operation` those on which it was tried, and only its problems and runs are counted.
+        """
+        problems = "SELECT id FROM problems WHERE ?1 IS NULL OR operation = ?1"
+        runs = f"SELECT id FROM runs WHERE ?1 IS NULL OR id IN (SELECT run FROM trials WHERE problem IN ({problems}))"
         return self.select(
             "SELECT name AS device, compute_capability, arch, sm_count, l2_bytes, bus_bits, shared_bytes_per_block, shared_bytes_per_sm, "
-            "(SELECT count(*) FROM best b WHERE b.device = devices.id) AS problems, "
-            "(SELECT count(*) FROM best b JOIN trials t ON t.id = b.trial AND t.replayed WHERE b.device = devices.id) AS replayed, "
-            "(SELECT count(*) FROM runs u WHERE u.device = devices.id) AS runs FROM devices ORDER BY name, id"
+            f"(SELECT count(*) FROM best b WHERE b.device = devices.id AND b.problem IN ({problems})) AS problems, "
+            "(SELECT count(*) FROM best b JOIN trials t ON t.id = b.trial AND t.replayed "
+            f"WHERE b.device = devices.id AND b.problem IN ({problems})) AS replayed, "
+            f"(SELECT count(*) FROM runs u WHERE u.device = devices.id AND u.id IN ({runs})) AS runs FROM devices "
+            f"WHERE ?1 IS NULL OR id IN (SELECT device FROM runs WHERE id IN ({runs})) ORDER BY name, id",
+            (operation,),
         )
 
     def versions(self, operation: str | None = None) -> list[Row]:
-        """The versions that were tried, one row per template: its hash, configurations, trials, and how many problems it is best on."""
+        """The versions that are known, one row per template: its hash, configurations tried, trials, and problems that it is best on."""
         where, parameters = _where({"operation": operation})
         return self.select(
             "SELECT operation, version, sha AS template_sha, "
-            "(SELECT count(*) FROM configurations c WHERE c.operation = s.operation AND c.version = s.version) AS configurations, "
-            "coalesce(t.trials, 0) AS trials, (SELECT count(*) FROM best b WHERE b.template = s.id) AS best_on FROM templates s "
-            "LEFT JOIN (SELECT template, count(*) AS trials FROM trials GROUP BY template) t ON t.template = s.id "
+            "coalesce(t.configurations, 0) AS configurations, coalesce(t.trials, 0) AS trials, "
+            "(SELECT count(*) FROM best b WHERE b.template = s.id) AS best_on FROM templates s "
+            "LEFT JOIN (SELECT template, count(*) AS trials, count(DISTINCT configuration) AS configurations "
+            "FROM trials GROUP BY template) t ON t.template = s.id "
             f"{where} ORDER BY operation, version, id",
             parameters,
         )
@@ -108,14 +117,17 @@ class Inspector(Connection):
         where, parameters = _where({"operation": operation, "device": device})
         return self.select(f"SELECT * FROM missed {where} ORDER BY count DESC, rows, cols", parameters)
 
-    def pins(self) -> list[Row]:
+    def pins(self, operation: str | None = None) -> list[Row]:
         """The pins, by device, operation and sizes."""
-        found = self.select("SELECT * FROM pinned ORDER BY device, operation, dtype, least_rows, least_cols")
+        where, parameters = _where({"operation": operation})
+        found = self.select(f"SELECT * FROM pinned {where} ORDER BY device, operation, dtype, least_rows, least_cols", parameters)
         return [_decided(row) for row in found]
 
-    def blocked_rows(self) -> list[Row]:
+    def blocked_rows(self, operation: str | None = None) -> list[Row]:
         """The blocked configurations; `rows` and `cols` are None where a configuration is blocked for every size."""
-        found = self.select("SELECT * FROM blocked_configurations ORDER BY device, operation, dtype, version, parameters, rows, cols")
+        where, parameters = _where({"operation": operation})
+        order = "device, operation, dtype, version, parameters, rows, cols"
+        found = self.select(f"SELECT * FROM blocked_configurations {where} ORDER BY {order}", parameters)
         return [_decided(row) for row in found]
 
     def _filtered(

@@ -1,0 +1,151 @@
+"""The columns of `autotune inspect`, each with what it means: the tables are drawn and the help is written from them."""
+
+from collections.abc import Sequence
+
+from autotune.cli.output import SIZE, Column, in_bytes, microseconds, on_device, parameters, percent
+
+DEVICE = Column(
+    ("device", "replayed"),
+    "device",
+    on_device,
+    right=False,
+    shared=True,
+    meaning='what the times belong to, with "(replayed)" where they are another database\'s measurements',
+)
+DTYPE = Column("dtype", "dtype", right=False, shared=True)
+OPERATION = Column("operation", "operation", right=False, shared=True)
+VERSION = Column("version", "version", right=False)
+CONFIGURATION = Column("parameters", "configuration", parameters, right=False, long=True, phrases=True, named=False)
+TIME = Column("time_us", "time us", microseconds, meaning="the median time of a launch")
+SPEED = Column("gb_per_s", "GB/s", lambda value: f"{value:,.1f}", rank=5, meaning="the bytes that must be moved, over that time")
+
+BEST = (
+    DEVICE,
+    OPERATION,
+    SIZE,
+    DTYPE,
+    VERSION,
+    CONFIGURATION,
+    TIME,
+    SPEED,
+    Column("spread", "spread", percent, rank=3, meaning="how far the middle half of the samples reaches, over their median"),
+    Column("fraction_of_copy", "of copy", percent, meaning="the time of a device copy of the same bytes over the kernel's"),
+    Column("trials", "tried", rank=4, meaning="how many configurations had been tried when this was settled"),
+    Column(
+        "state",
+        "state",
+        right=False,
+        rank=2,
+        meaning="confirmed by a final race of the fastest, provisional before that race, stale where the template has changed since, "
+        "blocked where the configuration must not be selected",
+    ),
+)
+RUNNER_UP = (
+    Column(
+        "runner_up",
+        "runner-up",
+        lambda value: f"{value['version']} {parameters(value['parameters'])}",
+        right=False,
+        long=True,
+        phrases=True,
+        meaning="the fastest of the others that were compared with it; a file that is shipped may have left it out",
+    ),
+    Column("runner_up_us", "its time us", microseconds),
+    Column("gap", "gap", percent, meaning="how much longer the runner-up takes, below 0 where it tied and was a little faster"),
+    Column(
+        ("beyond_noise", "runner_up_us"),
+        "beyond noise",
+        lambda beyond, _: "yes" if beyond else "no",
+        right=False,
+        meaning="yes when it is no tie and the 95 % confidence intervals of the two medians do not meet",
+    ),
+)
+TRIALS = (
+    DEVICE,
+    OPERATION,
+    SIZE,
+    DTYPE,
+    VERSION,
+    CONFIGURATION,
+    Column("outcome", "outcome", right=False, meaning="how it ended; pruned is right and stopped early, for it was far behind"),
+    TIME,
+    SPEED,
+    Column("max_error", "max error", lambda value: f"{value:.1e}", rank=4, meaning="the largest difference from the float64 reference"),
+    Column("registers", "registers", rank=3, meaning="of a thread"),
+    Column(
+        "evidence",
+        "evidence",
+        right=False,
+        rank=2,
+        meaning="the most careful kind of round that it reached, whose time is shown: screen, a first look; race, against others in turns; "
+        "final, the last race of the fastest",
+    ),
+    Column("message", "message", right=False, long=True),
+)
+PROBLEMS = (
+    OPERATION,
+    SIZE,
+    DTYPE,
+    Column("bytes_moved", "moved", in_bytes, meaning="what the operation must read and write at least"),
+    Column("trials", "trials"),
+)
+DEVICES = (
+    Column("device", "device", right=False),
+    Column("compute_capability", "compute capability"),
+    Column("sm_count", "SMs"),
+    Column("l2_bytes", "L2 MiB", lambda value: f"{value >> 20}"),
+    Column("problems", "problems with a best"),
+    Column("replayed", "of them replayed", lambda count: count or "", meaning="settled by replaying another database's measurements"),
+    Column("runs", "runs", meaning="sweeps and imports that brought trials"),
+)
+VERSIONS = (
+    OPERATION,
+    VERSION,
+    Column("template_sha", "template", lambda value: value[:12], right=False, meaning="the beginning of its source's hash"),
+    Column("configurations", "configurations tried", meaning="how many different ones of this template have trials"),
+    Column("trials", "trials"),
+    Column("best_on", "best on problems"),
+)
+PINNED = Column(("least_rows", "most_rows", "least_cols", "most_cols"), "sizes", lambda *ends: _range(*ends), right=False)
+PINS = (
+    Column("device", "device", right=False, shared=True),
+    OPERATION,
+    DTYPE,
+    PINNED,
+    VERSION,
+    CONFIGURATION,
+    Column("author", "by", right=False),
+    Column("why", "why", right=False, long=True),
+)
+BLOCKED = (
+    Column("device", "device", right=False, shared=True),
+    OPERATION,
+    DTYPE,
+    VERSION,
+    CONFIGURATION,
+    SIZE,
+    Column("reason", "why", right=False, long=True),
+)
+MISSES = (
+    Column("device", "device", right=False, shared=True),
+    OPERATION,
+    SIZE,
+    DTYPE,
+    Column("count", "asked", meaning="how often"),
+    Column("tier", "answered by", right=False, meaning="the tier of the dispatcher's decision, which autotune explain tells"),
+    VERSION,
+    CONFIGURATION,
+    Column("last", "last", right=False, rank=1, meaning="when it was asked for last"),
+)
+
+
+def explained(columns: Sequence[Column]) -> str:
+    """What the columns mean, as one paragraph of a command's help."""
+    said = [f'"{column.heading}" is {column.meaning}' for column in columns if column.meaning]
+    return f"Of the columns, {'; '.join(said)}."
+
+
+def _range(least_rows: int, most_rows: int, least_cols: int, most_cols: int) -> str:
+    """As `autotune pin` takes it."""
+    first, last = f"{least_rows}x{least_cols}", f"{most_rows}x{most_cols}"
+    return first if first == last else f"{first}..{last}"
