@@ -11,6 +11,12 @@ from autotune.problem import Problem
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+# What surrounds a matrix of the output, and what surrounds one of the input, as 16 bits again and again. Both are NaNs of every element
+# type, and neither a copy, nor arithmetic (which on a CPU keeps a NaN's bits), nor a change of sign or of element type makes one of the
+# other: so whatever is written around an output by mistake, even what was read around the input, is not what was there.
+AROUND_OUTPUT = 0xFFFF
+AROUND_INPUT = 0x7FC1
+
 
 def inputs(problem: Problem, seed: int = 0) -> Array:
     """The input of `problem`, shape (rows, cols) in its dtype, the same for the same seed.

@@ -9,9 +9,9 @@ import pytest
 
 from autotune import catalogue, source
 from autotune.backends.emulation import build
-from autotune.backends.emulation.memory import AROUND_BOTH, AROUND_INPUT, Matrix
+from autotune.backends.emulation.memory import AROUND_BOTH, Matrix
 from autotune.backends.emulation.run import Launch, Library
-from autotune.check import Array, compare, numpy_dtype
+from autotune.check import AROUND_INPUT, Array, compare, numpy_dtype
 from autotune.configuration import Configuration
 from autotune.device import EMULATOR
 from autotune.problem import Problem

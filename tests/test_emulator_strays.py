@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from autotune import catalogue
-from autotune.backends.emulation.memory import AROUND_BOTH, AROUND_INPUT, AROUND_OUTPUT
+from autotune.backends.emulation.memory import AROUND_BOTH
 from autotune.backends.emulator import EmulatorBackend
-from autotune.check import numpy_dtype
+from autotune.check import AROUND_INPUT, AROUND_OUTPUT, numpy_dtype
 from autotune.configuration import Configuration
 from autotune.element import ELEMENTS
 from autotune.operation import Operation

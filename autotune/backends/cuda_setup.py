@@ -7,6 +7,7 @@ import numpy as np
 
 from autotune.backends.cuda_kernel import ARGUMENTS, Kernel, Loader
 from autotune.backends.cuda_pairs import Slots, input_slots, output_slots
+from autotune.check import AROUND_INPUT
 from autotune.device import Device
 from autotune.operation import Operation
 from autotune.problem import Problem
@@ -14,7 +15,7 @@ from autotune.trial import Failure, Instance, Outcome
 
 THREADS = 256
 BLOCKS_PER_SM = 8
-UNWRITTEN = 0xFF  # every byte of an output before it is checked; see templates/autotune/compare.cu
+UNWRITTEN = 0xFF  # every byte of an output, and around it, before it is checked; see templates/autotune/compare.cu
 MEMORY_KEPT_FREE = 256 << 20  # for modules, graphs and whoever else uses the GPU
 
 FILL = struct.Struct("PqqqQP")
@@ -71,8 +72,9 @@ class Setup:
         self.output_arena = self.allocate(self.outputs.arena_bytes)
         self.input_arena = self.output_arena if problem.in_place else self.allocate(self.inputs.arena_bytes)
         self._workspace = (0, 0)
-        for arena, slots in ((self.output_arena, self.outputs), (self.input_arena, self.inputs)):
-            self.driver.memset_d8_async(arena, UNWRITTEN, slots.arena_bytes, stream)
+        self.driver.memset_d8_async(self.output_arena, UNWRITTEN, self.outputs.arena_bytes, stream)
+        if not problem.in_place:
+            self.driver.memset_d16_async(self.input_arena, AROUND_INPUT, self.inputs.arena_bytes // 2, stream)
         for pair in range(pairs):
             self.fill(pair)
 

@@ -90,6 +90,8 @@ VERSIONS = {
         " (void)x; (void)y; break;",
         "max(1, min(65536, -(-problem.rows * problem.cols // 1024)))",
     ),
+    "v17": ("copies past the end", RIGHT + " if (i == last) output[rows * output_stride] = input[rows * input_stride];", GRID),
+    "v18": ("clears its output before it reads its input", "*y = 0.0f; __threadfence(); *y = 2 * *const_cast<volatile Element*>(x);", GRID),
     "v15": ("more blocks at once than fit", RIGHT, "device.sm_count * 64, cooperative=True"),
 }
 

@@ -104,6 +104,8 @@ WRONG = {
     "v5": (Outcome.WRONG_RESULT, "the input was written to"),
     "v10": (Outcome.LAUNCH_ERROR, "cuFuncSetAttribute"),
     "v15": (Outcome.LAUNCH_ERROR, "TOO_LARGE"),
+    "v17": (Outcome.WRONG_RESULT, "elements outside the matrix were written, 1 of them"),
+    "v18": (Outcome.WRONG_RESULT, "hard rows, in place: "),
 }
 POISONING = {
     "v6": (Outcome.LAUNCH_ERROR, "illegal"),

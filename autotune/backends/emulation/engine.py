@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from autotune import catalogue
-from autotune.backends.emulation.memory import AROUND_BOTH, AROUND_INPUT, Array, Matrix
+from autotune.backends.emulation.memory import AROUND_BOTH, Matrix
 from autotune.backends.emulation.run import HangError, Launch, Library, Prepared
-from autotune.check import compare, inputs, numpy_dtype
+from autotune.check import AROUND_INPUT, Array, compare, inputs, numpy_dtype
 from autotune.configuration import Configuration
 from autotune.device import EMULATOR
 from autotune.errors import KernelError

@@ -1,9 +1,4 @@
-"""Matrices for emulated kernels: at exactly the asked alignment and stride, between pages that nothing may touch.
-
-What is around a matrix of the input and around one of the output differs, so that no element written there by mistake leaves what was
-there: the patterns below are NaNs of every element type (two 16-bit elements are the halves of a 32-bit one), and neither a copy, nor
-arithmetic, which on a CPU keeps a NaN's bits, nor a change of sign or of element type makes one of the other.
-"""
+"""Matrices for emulated kernels: at exactly the asked alignment and stride, between pages that nothing may touch."""
 
 import ctypes
 import mmap
@@ -12,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from autotune.check import AROUND_OUTPUT, Array
 
-AROUND_OUTPUT = 0xFFFF  # also in every element of an output that was not written yet
-AROUND_INPUT = 0x7FC1
 AROUND_BOTH = 0xC2C5  # in place they are one, and only what is finite (-98.9, or -3.4 in float16) changes when something is done to it
 FENCE_BYTES = 1 << 20  # of address space, not of memory, on both sides; what strays farther is a crash, or lands in something else
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux; Python names it since 3.13
