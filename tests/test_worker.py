@@ -36,6 +36,13 @@ class Engine:
         sys.stderr.flush()
         os.kill(os.getpid(), signal_number)
 
+    def warn(self) -> None:
+        sys.stderr.write("RuntimeWarning: of no consequence\n")
+        sys.stderr.flush()
+
+    def die_silently(self) -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
     def exit(self, status: int) -> None:
         os._exit(status)
 
@@ -69,6 +76,14 @@ def test_a_child_that_dies_is_a_crash_and_is_replaced(worker: Worker, signal_num
     assert caught.value.outcome is Outcome.CRASHED
     assert worker.call("add", 1) == 6  # a new engine, from the start again
     assert worker.generation == 2
+
+
+def test_what_was_said_before_the_crash_is_not_quoted_as_its_cause(worker: Worker) -> None:
+    worker.call("warn")
+    with pytest.raises(Failure, match=r"ended by SIGSEGV$"):
+        worker.call("die_silently")
+    with pytest.raises(Failure, match="ended by SIGSEGV and said: a last word"):
+        worker.call("die", signal.SIGSEGV)
 
 
 def test_a_child_that_exits_is_a_crash(worker: Worker) -> None:

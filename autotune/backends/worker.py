@@ -112,6 +112,7 @@ class Worker:
 
     def _ask(self, request: tuple[str, tuple[Any, ...], dict[str, Any]], timeout_s: float) -> Any:
         assert self._connection is not None
+        said_before = os.fstat(self._said.fileno()).st_size
         try:
             self._connection.send(request)
             if not self._connection.poll(timeout_s):
@@ -119,7 +120,7 @@ class Worker:
                 raise Failure(Outcome.TIMEOUT, f"no answer within {timeout_s:g} s, so its process was killed")
             kind, value = self._connection.recv()
         except (EOFError, OSError):
-            raise Failure(Outcome.CRASHED, self._epitaph()) from None
+            raise Failure(Outcome.CRASHED, self._epitaph(said_before)) from None
         except KeyboardInterrupt:
             self.discard()  # its answer, if it ever came, would be taken for the next one's
             raise
@@ -127,14 +128,15 @@ class Worker:
             raise value
         return value
 
-    def _epitaph(self) -> str:
+    def _epitaph(self, said_before: int) -> str:
+        """How the child ended, and the last line it wrote since its last call began: what it said earlier is of something else."""
         assert self._process is not None
         try:
             status = self._process.wait(CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             status = 0
         how = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        self._said.seek(0)
+        self._said.seek(said_before)
         last = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()][-1:]
         self.discard()
         return f"the process that ran it {how}" + (f" and said: {last[0].strip()[:300]}" if last else "")
