@@ -65,7 +65,7 @@ def test_a_size_never_tuned_gets_what_the_selector_says_made_for_its_rows() -> N
     assert (told.tier, told.chosen.configuration["block"], told.chosen.configuration["items"]) == ("selector", 256, 4)
     assert told.chosen.expected_regret == 0.0
     assert told.model is not None
-    assert "on sizes left out: geometric mean 1.010" in str(told.model)
+    assert "on sizes left out of training: geometric mean 1.010" in str(told.model)
     assert chooser.choose(Problem("softmax", 4096, 4096)).tier == "exact"
 
 
@@ -219,7 +219,7 @@ def test_explain_tells_the_selector_s_story(trained: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
         return done.stdout
 
-    assert "on sizes left out: geometric mean 1.0" in run()
+    assert "on sizes left out of training: geometric mean 1.0" in run()
     told = json.loads(run("--json"))
     assert told[-1]["tier"] == "selector"
     assert told[-1]["verdict"].startswith("chosen")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.configuration import Configuration
 from autotune.database import Database, shipped_databases
 from autotune.database.schema import APPLICATION_ID, SCHEMA
 from tests.command import refused, rows, said
@@ -68,3 +69,41 @@ def test_a_time_that_was_replayed_is_marked(tmp_path: Path) -> None:
     lines = [line for line in said("explain", "softmax", "4096x4096", "--db", str(path)).splitlines() if "replay.sqlite" in line]
     assert len(lines) == 2
     assert all("replay.sqlite (replayed)" in line for line in lines)
+
+
+def test_a_time_stands_beside_the_configuration_that_had_it() -> None:
+    db = ("--db", str(SHIPPED), "--device", "NVIDIA H200")
+    with Database(SHIPPED, mode="read") as database:
+        (best,) = database.best("softmax", 4096, 4096, "float32")
+    timed = str(Configuration(best["version"], tuple(best["parameters"].items())))
+    table = said("explain", "softmax", "4096x4097", *db).partition("nearest tuned sizes")[2].splitlines()
+    (line,) = [line for line in table if line.startswith("4096x4096")]
+    assert timed in line
+    assert line.index(timed) < line.index(f"{best['time_us']:.2f}") < line.index("edges masked")  # what it would run here as comes last
+
+
+@pytest.mark.parametrize(("size", "dtype"), [("1x1048576", "bfloat16"), ("3x5000000", "float32")])
+def test_far_from_all_that_was_tuned_nothing_is_expected_and_that_is_said(size: str, dtype: str) -> None:
+    asked = ("explain", "softmax", size, "--dtype", dtype, "--device", "NVIDIA H200", "--db", str(SHIPPED))
+    told = rows(*asked)
+    assert [row["expected_regret"] for row in told] == [None] * len(told)
+    assert told[-1]["verdict"].startswith("chosen")
+    assert told[0]["beyond"] in said(*asked)
+    assert f"{size} lies beyond what was tuned" in said(*asked)
+
+
+def test_near_what_was_tuned_it_is_said_what_is_expected() -> None:
+    asked = ("explain", "softmax", "4096x4097", "--device", "NVIDIA H200", "--db", str(SHIPPED))
+    assert 0 <= rows(*asked)[-1]["expected_regret"] < 0.3
+    assert "lies beyond" not in said(*asked)
+
+
+def test_the_selector_is_named_where_it_was_asked_alone_and_its_figures_say_of_what(own: Path) -> None:
+    learnt = said("explain", "softmax", "4096x5000", "--db", str(own))
+    assert "time of its choice over the best, on sizes left out of training: geometric mean" in learnt
+    assert "selector:" not in said("explain", "softmax", "4096x4096", "--db", str(own))
+    with Database(own) as db:
+        db.pin(H200, "softmax", "float32", (4096, 4096), (5000, 5000), V3, author="me", why="calm")
+    pinned = rows("explain", "softmax", "4096x5000", "--db", str(own))
+    assert pinned[-1]["tier"] == "pin"
+    assert "selector:" not in said("explain", "softmax", "4096x5000", "--db", str(own))

@@ -9,6 +9,7 @@ import click
 
 from autotune import source
 from autotune.choice import WHICH_IS_BEST
+from autotune.cli.inspected import explained
 from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of
 from autotune.cli.output import Column, Form, Row, emit, microseconds, on_device, percent, reading, say
 from autotune.database import Database, shipped_databases
@@ -19,17 +20,55 @@ from autotune.errors import UsageError
 from autotune.problem import Problem, parse_size
 from autotune.selector.model import Model
 
-CANDIDATES = (
-    Column("tier", "tier", right=False),
-    Column("configuration", "configuration", right=False, long=True, phrases=True, named=False),
-    Column("tuned_at", "tuned at", right=False),
-    Column(("database", "replayed"), "said by", lambda path, replayed: on_device(_named(Path(path)), replayed), right=False, rank=3),
-    Column("time_us", "time us there", microseconds, rank=1),
-    Column("expected_regret", "expected behind", percent, rank=2),
-    Column("verdict", "verdict", right=False, long=True),
+TIERS = (
+    "pin, a person said so; exact, this very size was tuned on this device; selector, learnt from the sizes that were; nearest, what was "
+    "best at the tuned size next to it; similar device, the same of a GPU of its generation; analytic default, proposed without any "
+    "measurement; safe, what takes any input"
+)
+CONFIGURATION = Column("configuration", "configuration", right=False, long=True, phrases=True, named=False)
+TUNED_AT = Column("tuned_at", "tuned at", right=False, meaning="the tuned size that it comes from")
+SAID_BY = Column(
+    ("database", "replayed"),
+    "said by",
+    lambda path, replayed: on_device(_named(Path(path)), replayed),
+    right=False,
+    rank=3,
+    meaning="the database that it comes from",
+)
+TIME = Column("time_us", "time us there", microseconds, rank=1, meaning="what was measured at that size")
+TIMED = Column(
+    "timed",
+    "timed there",
+    right=False,
+    long=True,
+    phrases=True,
+    meaning="the configuration that had this time, where it is not this one but another of its family, made for that size",
 )
 
-NEAREST = CANDIDATES[1:5]
+CANDIDATES = (
+    Column("tier", "tier", right=False, meaning=f"why it is proposed: {TIERS}"),
+    CONFIGURATION,
+    TUNED_AT,
+    SAID_BY,
+    TIME,
+    TIMED,
+    Column(
+        "expected_regret",
+        "expected behind",
+        percent,
+        rank=2,
+        meaning="how much slower than the best it should be here, nothing where the size lies beyond what was tuned",
+    ),
+    Column("verdict", "verdict", right=False, long=True, meaning="chosen, or why not"),
+)
+
+NEAREST = (
+    TUNED_AT,
+    Column("best_there", "best there", right=False, long=True, phrases=True, named=False, meaning="the configuration that was timed"),
+    TIME,
+    SAID_BY,
+    Column("fitted", "would run here as", right=False, long=True, phrases=True, meaning="the one of its family that is made for this size"),
+)
 
 
 def _chosen(command: Any) -> Any:
@@ -49,8 +88,7 @@ def _explanation(operation: str, size: str, dtype: str | None, device: str | Non
 
 EXPLAIN_HELP = f"""Say why OPERATION at MxN gets its kernel: tier, candidates, what was rejected and why, the nearest tuned sizes.
 
-{WHICH_IS_BEST} A kernel that was best at another size is shown as the one of its family that is made for this size, with its time there;
-"expected behind" is how much slower than the best it should be here.
+{WHICH_IS_BEST} {explained(CANDIDATES)} Of the nearest tuned sizes, {explained(NEAREST[1:2] + NEAREST[4:], "")}
 """
 
 
@@ -65,8 +103,11 @@ def explain_command(
     rows = [_row(candidate, story, replayed) for candidate in story.candidates]
     if form == "table":
         say(f"{story.problem} on {story.device.name}: {story.chosen.configuration if story.chosen else 'no kernel'}, tier {story.tier}")
-        if story.model:
+        if story.model and any(candidate.tier == "selector" for candidate in story.candidates):
             say(f"selector: {story.model}")
+        if story.beyond:
+            at = f"{story.beyond.rows}x{story.beyond.cols}"
+            say(f"{story.problem.size} lies beyond what was tuned, the nearest is {at}: how far this is behind the best is not known")
     emit(rows, CANDIDATES, form)
     if form == "table" and story.nearest:
         emit([_row(candidate, story, replayed) for candidate in story.nearest], NEAREST, "table", title="nearest tuned sizes")
@@ -116,11 +157,15 @@ def _row(candidate: Candidate, story: Explanation, replayed: Container[Tuned]) -
         "database": str(candidate.path) if candidate.path else None,
         "replayed": tuned in replayed,
         "time_us": tuned.time_us if tuned else None,
+        "best_there": str(tuned.configuration) if tuned else None,
+        "timed": str(tuned.configuration) if tuned and tuned.configuration != candidate.configuration else None,
+        "fitted": str(candidate.configuration) if tuned and tuned.configuration != candidate.configuration else None,
         "distance": candidate.distance,
         "expected_regret": candidate.expected_regret,
         "verdict": verdict,
         "problem": asdict(story.problem),
         "device": story.device.name,
+        "beyond": f"{story.beyond.rows}x{story.beyond.cols}" if story.beyond else None,
         "selector": _selector(story.model) if story.model else None,
     }
 

@@ -139,10 +139,10 @@ MISSES = (
 )
 
 
-def explained(columns: Sequence[Column]) -> str:
+def explained(columns: Sequence[Column], before: str = "Of the columns, ") -> str:
     """What the columns mean, as one paragraph of a command's help."""
     said = [f'"{column.heading}" is {column.meaning}' for column in columns if column.meaning]
-    return f"Of the columns, {'; '.join(said)}."
+    return f"{before}{'; '.join(said)}."
 
 
 def _range(least_rows: int, most_rows: int, least_cols: int, most_cols: int) -> str:

@@ -36,6 +36,8 @@ COLS_WEIGHT = 4.0
 
 MOST_COST = 50.0  # log regret: what a damaged selector may claim beyond that is no float any more
 
+FAR = COLS_WEIGHT  # from the nearest tuned size, in doublings of rows: from there on what was learnt says nothing of how good it is
+
 EXPLAINED = 8  # how many tuned sizes an explanation names
 
 
@@ -66,7 +68,9 @@ class Candidate(NamedTuple):
 class Explanation:
     """The story of one decision: what was chosen, by which tier, and what was asked before and why it was passed over.
 
-    `model` is the selector of this device and dtype, with its regret on sizes that it was not trained on.
+    `model` is the selector of this device and dtype, with its regret on sizes that it was not trained on. `beyond` is the tuned size
+    nearest to a problem that lies beyond what was tuned, a doubling of columns or four of rows away: there nothing is expected of what was
+    learnt.
     """
 
     problem: Problem
@@ -75,6 +79,7 @@ class Explanation:
     candidates: tuple[Candidate, ...]
     nearest: tuple[Candidate, ...]
     model: Model | None = None
+    beyond: Tuned | None = None
 
     @property
     def tier(self) -> str:
@@ -123,7 +128,11 @@ class Selector:
         """Everything that led to the choice for `problem`, in the order in which it was looked at."""
         seen = []
         chosen = None
+        beyond = {"selector": self._near.beyond(problem), "similar device": self._similar.beyond(problem)}
+        beyond["nearest"] = beyond["selector"]
         for candidate in self.candidates(problem):
+            if beyond.get(candidate.tier):
+                candidate = candidate._replace(expected_regret=None)
             seen.append(candidate)
             if not candidate.rejected:
                 chosen = candidate
@@ -132,7 +141,7 @@ class Selector:
             self._judged(problem, self._why_not, "nearest", entry, distance) for entry, distance in self._near.around(problem, EXPLAINED)
         )
         model = self.knowledge.models.get((self.device.name, problem.dtype))
-        return Explanation(problem, self.device, chosen, tuple(seen), tuple(near), model)
+        return Explanation(problem, self.device, chosen, tuple(seen), tuple(near), model, beyond.get(chosen.tier) if chosen else None)
 
     def candidates(self, problem: Problem) -> Iterator[Candidate]:
         """Every candidate in the order of the tiers, judged; a configuration that was rejected once is not proposed again."""
@@ -264,3 +273,8 @@ class _Map:
         yield entries[nearest], math.sqrt(squares[nearest])
         for index in squares.argsort(kind="stable")[1:most].tolist():
             yield entries[index], math.sqrt(squares[index])
+
+    def beyond(self, problem: Problem) -> Tuned | None:
+        """The tuned size nearest to a problem that is FAR from all of them; None where one is near, and where there is none."""
+        nearest, distance = next(self.around(problem, 1), (None, 0.0))
+        return nearest if distance >= FAR else None

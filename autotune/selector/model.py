@@ -98,7 +98,8 @@ class Model:
             raise AutotuneError(f"it cannot be read: {type(error).__name__}: {error}") from error
 
     def __str__(self) -> str:
-        return f"{self.kind} over {self.sizes} sizes and {len(self.members)} kernels; on sizes left out: {self.regret}"
+        learnt = f"{self.kind} over {self.sizes} sizes and {len(self.members)} kernels"
+        return f"{learnt}; time of its choice over the best, on sizes left out of training: {self.regret}"
 
 
 def _numbers(regret: Regret | None) -> tuple[float, ...]:
