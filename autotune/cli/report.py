@@ -1,13 +1,13 @@
 """`autotune report`: a database as a page or a picture."""
 
-import os
 from pathlib import Path
 
 import click
 
 from autotune.cli.options import DEFAULT_DTYPE, NumberRange, db_option, dtype_option, reading_database
+from autotune.database.placing import same_file, write_over
 from autotune.element import element
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import UsageError
 
 MOST_HASHED = 100_000  # trials; the hash of what more say takes longer than all else of a report
 
@@ -41,6 +41,8 @@ def report_command(
     for target in (html_file, png_file):
         if target is not None and _is_database(target):
             raise UsageError(f"{target} is an SQLite database, which a report does not replace; name another file")
+    if html_file is not None and png_file is not None and same_file(html_file, png_file):
+        raise UsageError(f"--html and --png both name {png_file}; give each a file of its own")
     from autotune.report.data import collect
     from autotune.report.library import vl_convert
     from autotune.report.page import page
@@ -69,6 +71,8 @@ def report_command(
 
 def _is_database(path: Path) -> bool:
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
         with path.open("rb") as file:
             return file.read(16) == b"SQLite format 3\0"
     except OSError:
@@ -76,13 +80,5 @@ def _is_database(path: Path) -> bool:
 
 
 def _write(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        try:
-            partial.write_bytes(data)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise AutotuneError(f"{path} cannot be written: {error.strerror}; name another file") from error
+    write_over(path, data)
     click.echo(f"{path}: {len(data) / 1e6:.2f} MB")

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from autotune.database.faults import explanation
 from autotune.database.filesystem import network_filesystem
-from autotune.database.placing import clear_leftovers, partial_of
+from autotune.database.placing import clear_leftovers, partial_of, place_beside
 from autotune.database.schema import APPLICATION_ID, SCHEMA
 from autotune.database.views import VIEWS
 from autotune.errors import AutotuneError, UsageError
@@ -159,7 +159,8 @@ class Connection:
             clear_leftovers(self.path)
             partial = partial_of(self.path)
             connection.execute("VACUUM INTO ?", (str(partial),))
-            partial.replace(self.path.with_name(f"{self.path.name}.schema{schema}"))
+            place_beside(partial, self.path.with_name(f"{self.path.name}.schema{schema}"))
+            partial.unlink(missing_ok=True)
         self._connection = connection
         with self.write():
             migrate(connection)  # takes only the steps that are missing, so it does not matter if another process was faster

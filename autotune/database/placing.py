@@ -1,20 +1,25 @@
-"""New files that come into being whole: written beside their place under another name, and linked there when they are done."""
+"""Files that come into being whole: written beside their place under another name, and put there when they are done."""
 
 import errno
+import hashlib
 import os
 import re
 import shutil
+import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from autotune.database.faults import no_room_to_work
-from autotune.errors import StorageError, UsageError
+from autotune.errors import AutotuneError, StorageError, UsageError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _YESTERDAY_S = 86400.0  # processes of other containers, which are not seen from here, are done by then
+MOST_KEPT_BYTES = 100  # of a target's name within that of its partial, which no file system must find too long
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # what file systems without hard links say
 
 
@@ -44,6 +49,38 @@ def new_file(target: Path) -> Iterator[Path]:
         raise UsageError(f"{target} cannot be written: {error.strerror}; export to another folder") from error
 
 
+def write_over(target: Path, data: bytes) -> None:
+    """Make `data` the content of `target`: a regular file is replaced whole, a link followed, a device or a pipe written to as a stream.
+
+    Raises UsageError for a folder or a disk, StorageError when there is no room, AutotuneError when it cannot be written otherwise.
+    """
+    try:
+        there = _what_is_at(target)
+        if there is None or (stat.S_ISREG(there.st_mode) and not _is_our_output(there)):
+            _replace(Path(os.path.realpath(target)), data)
+        elif stat.S_ISBLK(there.st_mode) or stat.S_ISDIR(there.st_mode):
+            raise UsageError(f"{target} is a {'folder' if stat.S_ISDIR(there.st_mode) else 'whole disk'}; name a file")
+        elif stat.S_ISREG(there.st_mode):
+            sys.stdout.flush()
+            with open(1, "wb", closefd=False) as stream:
+                stream.write(data)
+        else:
+            with target.open("wb") as stream:
+                stream.write(data)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise StorageError(f"{target} could not be written ({error.strerror}); make room or name a file elsewhere") from error
+        raise AutotuneError(f"{target} cannot be written: {error.strerror}; name another file") from error
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two names are of one file, be it there or not. Names of a device or a pipe never clash: it takes one after the other."""
+    there = _what_is_at(one)
+    if there is not None and not stat.S_ISREG(there.st_mode):
+        return False
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
 @contextmanager
 def scratch_folder(what: str) -> Iterator[Path]:
     """A folder to work in, in the temporary folder, that goes when the block ends; those that killed processes left yesterday go too.
@@ -68,21 +105,59 @@ def scratch_folder(what: str) -> Iterator[Path]:
 
 def no_room(target: Path, why: str) -> StorageError:
     """The error of a new file that there is no room for."""
-    return StorageError(f"{target} could not be written ({why}), and nothing is left of it; make room or export to another folder")
+    return StorageError(f"{target} could not be written ({why}), and nothing is left of it; make room or name a file elsewhere")
 
 
 def partial_of(target: Path) -> Path:
     """The name under which this process writes what is to become `target`."""
-    return target.with_name(f".{target.name}.{os.getpid()}.partial")
+    return target.with_name(f".{_stem(target)}.{os.getpid()}.partial")
 
 
 def clear_leftovers(target: Path) -> None:
     """Remove what processes that are gone, or this one, have left of attempts to write `target`."""
-    left = re.compile(rf"\.{re.escape(target.name)}\.([0-9]+)\.partial(-journal|-wal|-shm)?")
+    left = re.compile(rf"\.{re.escape(_stem(target))}\.([0-9]+)\.partial(-journal|-wal|-shm)?")
     for file in target.parent.iterdir():
         if (found := left.fullmatch(file.name)) and (int(found[1]) == os.getpid() or not _alive(int(found[1]))):
             with suppress(OSError):  # of somebody else: it is in nobody's way
                 file.unlink()
+
+
+def place_beside(partial: Path, target: Path) -> None:
+    """Put a finished file at `target`, or where that is taken under the first number after it that is free."""
+    for number in count(1):
+        with suppress(FileExistsError):
+            _place(partial, target if number == 1 else target.with_name(f"{target.name}.{number}"))
+            break
+
+
+def _stem(target: Path) -> str:
+    name = os.fsencode(target.name)
+    return target.name if len(name) <= MOST_KEPT_BYTES else hashlib.sha256(name).hexdigest()[:32]
+
+
+def _what_is_at(target: Path) -> os.stat_result | None:
+    try:
+        return target.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _is_our_output(there: os.stat_result) -> bool:
+    """Whether that is the file which our standard output goes to: what is still to be printed would be lost with it."""
+    try:
+        return os.path.samestat(there, os.fstat(1))
+    except OSError:
+        return False
+
+
+def _replace(target: Path, data: bytes) -> None:
+    clear_leftovers(target)
+    partial = partial_of(target)
+    try:
+        partial.write_bytes(data)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _place(partial: Path, target: Path) -> None:

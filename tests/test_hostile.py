@@ -1,0 +1,121 @@
+"""Files, disks and rows that mean harm: nothing that is somebody's is destroyed, and one sentence says what is wrong."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from autotune.database.placing import new_file, partial_of, place_beside, write_over
+from autotune.errors import StorageError, UsageError
+from tests.command import refused, run, said
+from tests.report_samples import measured
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return measured(tmp_path_factory.mktemp("hostile") / "mine.sqlite")
+
+
+def names(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+def test_a_report_goes_through_a_pipe_and_the_pipe_stays(database: Path, tmp_path: Path) -> None:
+    pipe, got = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    said("report", "--html", str(pipe), "--db", str(database))
+    reader.join(60)
+    assert got[0].startswith(b"<!")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert names(tmp_path) == {"pipe"}
+
+
+def test_a_device_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        device.open("wb").close()
+    except OSError:  # only root may, and not on every file system: a link to it is followed to the same end
+        device.unlink(missing_ok=True)
+        device.symlink_to("/dev/null")
+    write_over(device, b"x")
+    assert stat.S_ISCHR(device.stat().st_mode)
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
+    there, missing = tmp_path / "there", tmp_path / "missing"
+    there.write_bytes(b"old")
+    for target in (there, missing):
+        link = tmp_path / f"to-{target.name}"
+        link.symlink_to(target.name)
+        write_over(link, b"new")
+        assert (link.is_symlink(), target.read_bytes()) == (True, b"new")
+    assert names(tmp_path) == {"there", "missing", "to-there", "to-missing"}
+
+
+@pytest.mark.parametrize("option", ["--html", "--png"])
+def test_a_link_that_leads_round_is_one_sentence(database: Path, tmp_path: Path, option: str) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    status, _, err = run("report", option, str(loop), "--db", str(database))
+    assert (status, err.count("\n"), names(tmp_path)) == (1, 1, {"loop"})
+    assert "Too many levels of symbolic links" in err
+
+
+@pytest.mark.parametrize("other", ["x", "link", "./x"])
+def test_page_and_picture_of_one_name_are_refused(database: Path, tmp_path: Path, other: str) -> None:
+    (tmp_path / "link").symlink_to("x")
+    assert "give each a file of its own" in refused(
+        "report", "--html", f"{tmp_path}/x", "--png", f"{tmp_path}/{other}", "--db", str(database)
+    )
+
+
+@pytest.mark.parametrize("what", ["pipe", "link"])
+@pytest.mark.parametrize("option", ["--t4", "--optuna", ""])
+def test_an_export_replaces_nothing_of_any_kind(database: Path, tmp_path: Path, what: str, option: str) -> None:
+    target = tmp_path / "x"
+    os.mkfifo(target) if what == "pipe" else target.symlink_to("y")
+    assert "x exists" in refused(*filter(None, ("export", option, str(target), "--db", str(database))))
+    assert names(tmp_path) == {"x"}
+
+
+@pytest.mark.parametrize("length", [100, 101, 240, 255])
+def test_the_longest_names_can_be_written(tmp_path: Path, length: int) -> None:
+    target = tmp_path / ("n" * length)
+    write_over(target, b"one")
+    write_over(target, b"two")
+    with new_file(tmp_path / ("m" * length)) as partial:
+        partial.write_bytes(b"m")
+        partial.with_name(f"{partial.name}-journal").touch()
+    assert (target.read_bytes(), names(tmp_path)) == (b"two", {target.name, "m" * length})
+
+
+def test_what_dead_processes_left_of_a_report_goes_with_the_next(tmp_path: Path) -> None:
+    for target in (tmp_path / "page", tmp_path / ("n" * 255)):
+        left = partial_of(target)
+        left.with_name(left.name.replace(str(os.getpid()), "4194305")).touch()  # Linux gives no process that number
+        write_over(target, b"x")
+        target.unlink()
+    assert names(tmp_path) == set()
+
+
+def test_a_full_disk_is_said_to_need_room() -> None:
+    with pytest.raises(StorageError, match=r"/dev/full could not be written \(No space left on device\); make room"):
+        write_over(Path("/dev/full"), b"x")
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder"):
+        write_over(tmp_path, b"x")
+
+
+def test_a_copy_of_what_was_is_laid_over_nothing(tmp_path: Path) -> None:
+    for content in (b"1", b"2", b"3"):
+        (tmp_path / "partial").write_bytes(content)
+        place_beside(tmp_path / "partial", tmp_path / "copy")
+        (tmp_path / "partial").unlink(missing_ok=True)
+    assert [(tmp_path / f"copy{end}").read_bytes() for end in ("", ".2", ".3")] == [b"1", b"2", b"3"]
