@@ -1,21 +1,29 @@
 """Files, disks and rows that mean harm: nothing that is somebody's is destroyed, and one sentence says what is wrong."""
 
 import os
+import shutil
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from autotune.database import Database
 from autotune.database.placing import new_file, partial_of, place_beside, write_over
 from autotune.errors import StorageError, UsageError
 from tests.command import refused, run, said
 from tests.report_samples import measured
+from tests.test_database_faults import LIMITED
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return measured(tmp_path_factory.mktemp("hostile") / "mine.sqlite")
+
+
+ROOT = Path(__file__).parent.parent
 
 
 def names(folder: Path) -> set[str]:
@@ -119,3 +127,27 @@ def test_a_copy_of_what_was_is_laid_over_nothing(tmp_path: Path) -> None:
         place_beside(tmp_path / "partial", tmp_path / "copy")
         (tmp_path / "partial").unlink(missing_ok=True)
     assert [(tmp_path / f"copy{end}").read_bytes() for end in ("", ".2", ".3")] == [b"1", b"2", b"3"]
+
+
+def test_what_is_pruned_where_no_copy_fits_is_gone_and_its_space_comes_back_later(database: Path, tmp_path: Path) -> None:
+    mine = shutil.copy(database, tmp_path / "mine.sqlite")
+    with Database(mine) as db, db.write() as connection:
+        connection.execute("CREATE TABLE ballast (bytes)")
+        connection.execute("INSERT INTO ballast VALUES (zeroblob(1 << 21))")
+    pruning = ("prune", "--older-than", "0", "--yes", "--db", str(mine))
+    command = [
+        sys.executable,
+        "-c",
+        f"{LIMITED}\nfrom autotune.cli import main\nmain(sys.argv[1:])".replace("import resource", "import sys, resource"),
+    ]
+    done = subprocess.run([*command, *pruning], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+    assert "trials were deleted" in done.stdout
+    assert "the next prune gives it back" in done.stderr
+    assert "kept" not in done.stderr
+    with Database(mine) as db, db.write() as connection:
+        assert connection.execute("PRAGMA freelist_count").fetchone()[0] > 0
+        connection.execute("DROP TABLE ballast")
+    size = mine.stat().st_size
+    said(*pruning)
+    assert mine.stat().st_size < size - (1 << 20)
