@@ -78,6 +78,13 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
         assert "--device emulator" in refused("sweep", "softmax", "--device", "cuda")
 
 
+def test_what_executes_nothing_is_not_verified() -> None:
+    without_gpu = {"CUDA_VISIBLE_DEVICES": ""}
+    assert "no CUDA GPU was found, so no kernel can be run on one; --device emulator" in refused("verify", "softmax", env=without_gpu)
+    for device in ("recorded", "recorded:x.sqlite"):
+        assert "replays times and runs no kernel" in refused("verify", "softmax", "--device", device)
+
+
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("milk, eggs\n" * 1000)

@@ -76,6 +76,10 @@ class RecordedBackend:
     ) -> Iterator[tuple[Configuration, Instance | Failure]]:
         shas = {c: t.template_sha for trials in self._trials.values() for c, t in trials.items()}
         for configuration in configurations:
+            if configuration not in shas:
+                raise UsageError(
+                    f"{configuration} was not recorded on {self.device.name}, where nothing else can be run; use --device emulator"
+                )
             symbol = source.symbol(version, configuration, dtype)
             yield configuration, Instance(configuration, dtype, self.device.arch, symbol, shas[configuration], "", "", NO_BINARY, None)
 

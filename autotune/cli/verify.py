@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from autotune.backends import Backend
-from autotune.backends.select import select
-from autotune.cli.options import device_option, dtype_of, kernels_option, operation_of, problems_of
+from autotune.backends.select import gpu_count, select
+from autotune.cli.options import dtype_of, kernels_option, operation_of, problems_of
+from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.trial import Failure
@@ -24,7 +25,7 @@ LONG = ("2x131072",)
 @click.option("--size", "sizes", multiple=True, metavar="MxN", help=f"May be repeated.  [default: {', '.join(SIZES + LONG)}]")
 @click.option("--dtype", "dtypes", multiple=True, metavar="D", help="May be repeated.  [default: all that OPERATION offers]")
 @click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
-@device_option("auto")
+@click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto (the first GPU), cuda, cuda:I or emulator.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
 @kernels_option
@@ -38,14 +39,17 @@ def verify_command(
     jobs: int | None,
     kernels: Path | None,
 ) -> int:
-    """Run every configuration of OPERATION and compare all of its output with the float64 reference."""
+    """Run every configuration of OPERATION and compare all of its output with the float64 reference.
+
+    Those of a version that declares IN_PLACE also write over their input once.
+    """
     loaded = operation_of(operation, kernels, versions)
     offered = {dtype for name in versions or loaded.versions for dtype in loaded.version(name).dtypes}
     names = [dtype_of(loaded, name) for name in dtypes] or [name for name in loaded.dtypes if name in offered]
     problems = problems_of(loaded, sizes or SIZES + LONG, None, names)
     failures: Counter[str] = Counter()
     checked = 0
-    with closing(select(device, jobs=jobs).backend) as backend:
+    with closing(_executing(device, jobs)) as backend:
         workshop = Workshop(backend, loaded)
         for problem in problems:
             right, wrong = _verify(backend, loaded, workshop, problem, versions, seed)
@@ -56,6 +60,15 @@ def verify_command(
         click.echo(f"{count} x {message}", err=True)
     click.echo(f"{checked} right, {failures.total()} wrong")
     return 1 if failures else 0
+
+
+def _executing(device: str, jobs: int | None) -> Backend:
+    """The backend for `device`. Raises UsageError for recordings, which have no output to compare, and without a GPU for `auto`."""
+    if device == "auto" and not gpu_count():
+        raise UsageError("no CUDA GPU was found, so no kernel can be run on one; --device emulator runs them on this CPU")
+    if device.partition(":")[0] == "recorded":
+        raise UsageError(f"device {device!r} replays times and runs no kernel that could be verified; use --device cuda or emulator")
+    return select(device, jobs=jobs).backend
 
 
 def _verify(
