@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_win
         f"softmax 64x1000 float32: {len(SPACE) - 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known, 1 blocked; best" in said
     )
     assert f"{2 * len(SPACE)} new trials ({2 * len(SPACE) - 2} ok, 2 wrong result) in " in said
-    assert "; 2 of 2 problems have a best that won its final race, 2 have nothing left to try\n" in said
+    assert "; 2 of 2 sizes have a best that went through a final race; every configuration was tried\n" in said
 
 
 def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,12 +63,34 @@ def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: 
     swept(tmp_path, PlainWatcher(), Budget(trials=12))
     said = capsys.readouterr().out
     assert f"12 of {len(SPACE)} configurations known; best" in said
-    assert said.endswith("; 2 of 2 problems have a best that won its final race, 0 have nothing left to try\n")
+    assert said.endswith("; 2 of 2 sizes have a best that went through a final race; 2 sizes had more configurations to try\n")
     with Database(tmp_path / "y.sqlite", mode="write", create=True) as database:
         sweep(SOFTMAX, [PROBLEM], FakeBackend(times, stop_after=4), database, watcher=PlainWatcher())
     said = capsys.readouterr().out
     assert ", provisional: its final race is still to come" in said
-    assert said.endswith("; 0 of 1 problem have a best that won its final race, 0 have nothing left to try\n")
+    assert said.endswith("; the best is provisional, and there are more configurations to try\n")
+
+
+def one_problem(told: Callable[[Configuration, Problem], Told], tmp_path: Path, name: str, noise: float = 0.0) -> None:
+    with Database(tmp_path / name, mode="write", create=True) as database:
+        sweep(SOFTMAX, [PROBLEM], FakeBackend(told, noise=noise), database, watcher=PlainWatcher())
+
+
+def test_what_is_within_noise_is_called_a_tie_and_has_no_more_digits_than_it_is_sure_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_problem(times, tmp_path, "sure.sqlite")
+    assert capsys.readouterr().out.endswith("; the best won its final race, and every configuration was tried\n")
+    one_problem(lambda configuration, problem: 1234.5, tmp_path, "unsure.sqlite", noise=0.4)
+    said = capsys.readouterr().out
+    assert said.endswith("; the best ties with others in its final race, and every configuration was tried\n")
+    assert re.search(r" us \(\d+\.\d % of copy\), \+-\d\d %, a tie in the final race: v2 .* is within noise of it\n", said), said
+    assert re.search(r": \d,?\d00 us ", said), said
+
+
+def test_where_nothing_can_be_used_there_is_no_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one_problem(lambda configuration, problem: Failure(Outcome.WRONG_RESULT, "all is wrong"), tmp_path, "wrong.sqlite")
+    assert capsys.readouterr().out.endswith("; there is no best, and every configuration was tried\n")
 
 
 def test_failures_of_one_kind_are_one_line_that_counts_its_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,14 +4,14 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune.cli.output import microseconds, percent
-from autotune.configuration import Configuration
+from autotune.cli.summary import conclusion, culprits, describe, outcomes
 from autotune.device import Device
 from autotune.finite import finite
 from autotune.selector.training import Trained
@@ -71,14 +71,8 @@ class PlainWatcher(Watcher):
             where = f" in {summary.interrupted_in}" if summary.interrupted_in else ""
             self._say(f"interrupted{where}; everything measured so far is stored, and the same command goes on from here")
         counts = f" ({outcomes(summary.outcomes)})" if summary.new_trials else ""
-        self._say(f"{summary.new_trials} new trials{counts} in {time.monotonic() - self._started:.1f} s; {self._how_sure(summary)}")
-
-    def _how_sure(self, summary: Summary) -> str:
-        """Two different things: whether a best was compared with its nearest rivals, and whether anything was left untried."""
-        problems = f"{self._problems} problem{'s' * (self._problems != 1)}"
-        return (
-            f"{summary.confirmed} of {problems} {'has' if summary.confirmed == 1 else 'have'} a best that won its final race, "
-            f"{summary.whole} {'has' if summary.whole == 1 else 'have'} nothing left to try"
+        self._say(
+            f"{summary.new_trials} new trials{counts} in {time.monotonic() - self._started:.1f} s; {conclusion(summary, self._problems)}"
         )
 
     def _say(self, line: str) -> None:
@@ -251,36 +245,6 @@ class JsonWatcher(Watcher):
         recorded = {"recorded_on": self._recorded_on} if self._recorded_on else {}
         told = {"event": event, "seconds": round(time.monotonic() - self._started, 3), **recorded, **facts}
         click.echo(json.dumps(finite(told), allow_nan=False))
-
-
-def outcomes(counts: Counter[Outcome]) -> str:
-    """How often each outcome came, the most frequent first: 96 ok, 2 crashed."""
-    return ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in counts.most_common())
-
-
-def culprits(configurations: Sequence[Configuration]) -> str:
-    """Who failed alike, in brackets: the first, and how many more."""
-    if not configurations:
-        return ""
-    more = len(configurations) - 1
-    return f" ({configurations[0]}" + (f" and {more} more)" if more else ")")
-
-
-def describe(summary: ProblemSummary) -> str:
-    """One line on what was tried for a problem, what won, and how sure that is."""
-    choice, new = summary.choice, summary.new_trials
-    blocked = f", {summary.blocked} blocked" if summary.blocked else ""
-    tried = f"{summary.problem}: {new} new trials, {summary.known + summary.done} of {summary.space} configurations known{blocked}"
-    if choice is None:
-        return f"{tried}; none of them can be used"
-    share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
-    half = (choice.high_us - choice.low_us) / 2 / choice.time_us
-    sure = f"+-{percent(half)}, " + ("winner of the final race" if summary.confirmed else "provisional: its final race is still to come")
-    line = f"{tried}; best {choice.configuration}: {microseconds(choice.time_us)} us{share}, {sure}"
-    if choice.runner_up is not None and choice.gap is not None:
-        verdict = f"{percent(choice.gap)} behind" if choice.beyond_noise else "within noise"
-        line += f"; next {choice.runner_up} {verdict}"
-    return line
 
 
 def _named(summary: ProblemSummary) -> dict[str, Any]:

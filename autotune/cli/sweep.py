@@ -12,22 +12,25 @@ from autotune.backends import Backend
 from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import MOST_HANG_TIMEOUT_S, select
 from autotune.cli.options import NumberRange, db_option, device_option, kernels_option, operation_of, problems_of
-from autotune.cli.output import Column, Row, emit, microseconds, parameters, percent
+from autotune.cli.output import Column, Row, emit, parameters, percent
 from autotune.cli.progress import watcher
+from autotune.cli.summary import half_width, measured
 from autotune.database import Database, default_path
 from autotune.errors import UsageError
 from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.selector.dense import missed
 from autotune.sweeping import sweep
+from autotune.watch import Summary
 
 VERSION_COLUMNS = (
     Column("version", "version", right=False),
     Column("parameters", "configuration", parameters, right=False, long=True, phrases=True, named=False),
-    Column("time_us", "time us", microseconds),
+    Column(("time_us", "half"), "time us", measured),
     Column("gb_per_s", "GB/s", lambda value: f"{value:,.0f}", rank=2),
     Column("fraction_of_copy", "of copy", percent),
     Column("trials", "trials", rank=1),
+    Column("mark", "", right=False),
     Column("recorded_on", "", lambda name: f"recorded on {name}", right=False),
 )
 
@@ -116,21 +119,33 @@ def sweep_command(
             for problem in problems:
                 rows = _per_version(database, problem, backend)
                 columns = VERSION_COLUMNS if backend.replayed else VERSION_COLUMNS[:-1]
-                emit(rows, columns, "table", title=f"{problem}{note or f' on {backend.device.name}'}")
+                if rows:
+                    emit(rows, columns, "table", title=f"{problem}{note or f' on {backend.device.name}'}")
             click.echo(f"stored in {path}{note}")
+            click.echo(f"{_next_step(summary, db)}{note}")
     if summary.interrupted:
         return 130
     return 0 if all(p.choice for p in summary.problems) else 1
 
 
+def _next_step(summary: Summary, db: Path | None) -> str:
+    """Which commands show what was stored."""
+    where = f" --db {shlex.quote(str(db))}" if db else ""
+    if not any(p.choice for p in summary.problems):
+        return f"nothing that was tried can be used; `autotune inspect trials{where}` says why"
+    return f"`autotune inspect best{where}` shows what was chosen, `autotune report --html report.html{where}` draws it"
+
+
 def _per_version(database: Database, problem: Problem, backend: Backend) -> list[Row]:
-    """The fastest configuration of each version, in the order of versions, with its share of copy."""
+    """The fastest configuration of each version, in the order of versions, with its share of copy; the best is marked."""
     asked = (problem.operation, problem.rows, problem.cols, problem.dtype, backend.device.name)
-    best = database.best(*asked)
-    copy_us = best[0]["copy_us"] if best else None
+    best = next(iter(database.best(*asked)), None)
+    copy_us = best["copy_us"] if best else None
     shown = [
         {
             **row,
+            "half": half_width(best["time_us"], best["ci_low_us"], best["ci_high_us"]) if best else None,
+            "mark": _mark(best) if best and row["trial"] == best["trial"] else None,
             "gb_per_s": None if backend.device.is_emulator else row["gb_per_s"],  # the emulator's times say nothing about a memory
             "fraction_of_copy": copy_us / row["time_us"] if copy_us else None,
             "recorded_on": backend.device.name if row["replayed"] else None,
@@ -138,3 +153,7 @@ def _per_version(database: Database, problem: Problem, backend: Backend) -> list
         for row in database.best_per_version(*asked)
     ]
     return sorted(shown, key=lambda row: (len(row["version"]), row["version"]))
+
+
+def _mark(best: Row) -> str:
+    return "best" if best["beyond_noise"] or best["runner_up"] is None else "best, in a tie"

@@ -513,9 +513,10 @@ void on_segmentation_fault(int, siginfo_t* info, void* context) {
         const Fence& fence = g.launch.fences[i];
         if (address < fence.begin || address >= fence.end) continue;
         bool below = address < fence.first;
-        say("thread %u of block %u %s outside the %s, %zu bytes %s", threadIdx.x, blockIdx.x,
-            access_kind(*static_cast<ucontext_t*>(context)), fence.name, below ? fence.first - address : address - fence.last,
-            below ? "before its first element" : "after its last element");
+        char distance[40] = "right";
+        if (size_t bytes = below ? fence.first - address : address - fence.last) snprintf(distance, sizeof distance, "%zu bytes", bytes);
+        say("thread %u of block %u %s outside the %s, %s %s", threadIdx.x, blockIdx.x, access_kind(*static_cast<ucontext_t*>(context)),
+            fence.name, distance, below ? "before its first element" : "after its last element");
         fail(message);
     }
     sigaction(SIGSEGV, &before_ours, nullptr);  // a fault of another kind happens again when this returns, and is not ours

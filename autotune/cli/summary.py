@@ -1,0 +1,88 @@
+"""What a sweep found, in words and with as many digits as it is sure of."""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import floor, log10
+
+from autotune.choice import Choice
+from autotune.cli.output import counted, microseconds, percent
+from autotune.configuration import Configuration
+from autotune.trial import Outcome
+from autotune.watch import ProblemSummary, Summary
+
+
+def measured(time_us: float, half: float | None = None) -> str:
+    """A time in microseconds; of one that is only known to `half` of itself up or down, no digit that says nothing.
+
+    >>> measured(79.8), measured(79.8, 0.03), measured(79.8, 0.31), measured(12345.0, 0.31), measured(0.02345, 0.2)
+    ('79.80', '79.8', '80', '12,000', '0.023')
+    """
+    if half is None or half < 0.01 or not time_us:
+        return microseconds(time_us)
+    digits = 2 if half >= 0.1 else 3
+    decimals = digits - 1 - floor(log10(time_us))
+    return f"{round(time_us, decimals):,.{max(0, decimals)}f}"
+
+
+def half_width(time_us: float, low_us: float, high_us: float) -> float:
+    """Half of a confidence interval, as a fraction of the time."""
+    return (high_us - low_us) / 2 / time_us
+
+
+def outcomes(counts: Counter[Outcome]) -> str:
+    """How often each outcome came, the most frequent first: 96 ok, 2 crashed."""
+    return ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in counts.most_common())
+
+
+def culprits(configurations: Sequence[Configuration]) -> str:
+    """Who failed alike, in brackets: the first, and how many more."""
+    if not configurations:
+        return ""
+    more = len(configurations) - 1
+    return f" ({configurations[0]}" + (f" and {more} more)" if more else ")")
+
+
+def describe(summary: ProblemSummary) -> str:
+    """One line on what was tried for a problem, what won, and how sure that is."""
+    choice, new = summary.choice, summary.new_trials
+    blocked = f", {summary.blocked} blocked" if summary.blocked else ""
+    tried = f"{summary.problem}: {new} new trials, {summary.known + summary.done} of {summary.space} configurations known{blocked}"
+    if choice is None:
+        return f"{tried}; none of them can be used"
+    share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
+    half = half_width(choice.time_us, choice.low_us, choice.high_us)
+    width = f"{100 * half:.0f} %" if half >= 0.1 else percent(half)
+    time_us = measured(choice.time_us, half)
+    return f"{tried}; best {choice.configuration}: {time_us} us{share}, +-{width}, {_verdict(choice, confirmed=summary.confirmed)}"
+
+
+def conclusion(summary: Summary, problems: int) -> str:
+    """Two different things: whether each best was compared with its nearest rivals, and whether anything was left untried."""
+    untried = problems - summary.whole
+    if problems == 1:
+        one = summary.problems[0] if summary.problems else None
+        return f"{_standing(one)}, and {'there are more configurations to try' if untried else 'every configuration was tried'}"
+    tied = sum(p.confirmed and p.choice is not None and not p.choice.beyond_noise for p in summary.problems)
+    bests = f"{summary.confirmed} of {problems} sizes have a best that went through a final race"
+    if tied:
+        bests += f", which {tied} of them left in a tie"
+    return f"{bests}; " + (f"{counted(untried, 'size')} had more configurations to try" if untried else "every configuration was tried")
+
+
+def _standing(one: ProblemSummary | None) -> str:
+    if one is None or one.choice is None:
+        return "there is no best"
+    if not one.confirmed:
+        return "the best is provisional"
+    return "the best won its final race" if one.choice.beyond_noise else "the best ties with others in its final race"
+
+
+def _verdict(choice: Choice, *, confirmed: bool) -> str:
+    rival = choice.runner_up
+    if rival is None or choice.gap is None:
+        return "the only one in its final race" if confirmed else "provisional: its final race is still to come"
+    if not choice.beyond_noise:
+        tie = f"{rival} is within noise of it"
+        return f"a tie in the final race: {tie}" if confirmed else f"provisional: its final race is still to come; {tie}"
+    sure = "winner of the final race" if confirmed else "provisional: its final race is still to come"
+    return f"{sure}; next {rival} {percent(choice.gap)} behind"

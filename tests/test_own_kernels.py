@@ -1,0 +1,70 @@
+"""The example of docs/own_kernels.md, right and with a mistake in it: what `verify` and `sweep` say of it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "own_kernels.md"
+FILE = re.compile(r"^```\w+\n((?:#|//) (mine/\S+)\n.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    for text, name in FILE.findall(PAGE.read_text(encoding="utf-8")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path / "mine"
+
+
+def autotune(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "autotune", *map(str, arguments), "--device", "emulator"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def spoil(mine: Path, right: str, wrong: str) -> None:
+    template = mine / "halve" / "v0.cu"
+    text = template.read_text(encoding="utf-8")
+    assert right in text
+    template.write_text(text.replace(right, wrong), encoding="utf-8")
+
+
+def test_one_column_too_many_is_wrong_in_every_configuration_at_every_size(mine: Path) -> None:
+    spoil(mine, "col < cols", "col <= cols")
+    done = autotune("verify", "halve", "--kernels", mine)
+    assert done.stdout.endswith("\n0 right, 28 wrong\n"), done.stdout + done.stderr
+    assert "before, after or between the rows" in done.stderr
+    assert "reads outside the input, right after its last element" in done.stderr
+    assert done.returncode == 1
+
+
+def test_what_is_only_wrong_in_place_is_wrong(mine: Path) -> None:
+    spoil(
+        mine,
+        "    for (",
+        "    for (long long col = threadIdx.x; col < cols; col += block) output[row * output_stride + col] = 0.0f;\n    for (",
+    )
+    done = autotune("verify", "halve", "--kernels", mine, "--size", "9x33")
+    assert done.stdout.endswith("\n0 right, 4 wrong\n"), done.stdout + done.stderr
+    assert "wrong_result: in schedule 0, in place, " in done.stderr
+    definition = mine / "halve" / "v0.py"
+    definition.write_text(definition.read_text().replace("IN_PLACE = True", "IN_PLACE = False"))
+    assert autotune("verify", "halve", "--kernels", mine, "--size", "9x33").stdout.endswith("\n4 right, 0 wrong\n")
+
+
+def test_a_sweep_marks_the_best_and_names_what_shows_it(mine: Path, tmp_path: Path) -> None:
+    done = autotune("sweep", "halve", "--kernels", mine, "--size", "4x64", "--db", tmp_path / "x.sqlite")
+    assert len(re.findall(r"^v0 .* best(?:, in a tie)?$", done.stdout, re.MULTILINE)) == 1, done.stdout
+    assert f"`autotune inspect best --db {tmp_path / 'x.sqlite'}`" in done.stdout.splitlines()[-1]
+    assert done.returncode == 0
+
+
+def test_a_sweep_in_which_nothing_works_says_where_the_reasons_are(mine: Path, tmp_path: Path) -> None:
+    spoil(mine, "0.5f", "0.6f")
+    done = autotune("sweep", "halve", "--kernels", mine, "--size", "4x64", "--db", tmp_path / "x.sqlite")
+    assert "nothing is stored" not in done.stdout
+    last = f"nothing that was tried can be used; `autotune inspect trials --db {tmp_path / 'x.sqlite'}` says why\n"
+    assert done.stdout.endswith(f"\nstored in {tmp_path / 'x.sqlite'}\n{last}")
+    assert done.returncode == 1
