@@ -68,7 +68,8 @@ def candidates(trials: Iterable[Tried], order: Mapping[Configuration, int]) -> l
 class Choice:
     """The chosen configuration, how sure its time is, and how far the best of the others is behind (negative: ahead, in a tie).
 
-    `beyond_noise` says that the confidence intervals of the two do not meet and that the gap is more than a tie.
+    `beyond_noise` says that the confidence intervals of the two do not meet and that the gap is more than a tie; None where there is no
+    other to compare with.
     """
 
     configuration: Configuration
@@ -78,7 +79,7 @@ class Choice:
     spread: float
     runner_up: Configuration | None
     runner_up_us: float | None
-    beyond_noise: bool
+    beyond_noise: bool | None
 
     @property
     def gap(self) -> float | None:
@@ -100,9 +101,10 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
     others = [c for c in ranked if c is not chosen]
     runner_up = others[0] if others else None
     low, high = confidence_interval(chosen.samples_us)
-    apart = runner_up is None or (
-        len(tied) == 1 and confidence_interval(runner_up.samples_us)[0] > high and runner_up.time_us > chosen.time_us * (1 + TIE)
-    )
+    apart = None
+    if runner_up is not None:
+        clear = len(tied) == 1 and runner_up.time_us > chosen.time_us * (1 + TIE)
+        apart = clear and confidence_interval(runner_up.samples_us)[0] > high
     return Choice(
         configuration=chosen.configuration,
         time_us=chosen.time_us,

@@ -11,9 +11,11 @@ from autotune.catalogue import load
 from autotune.database import Database
 from autotune.database.rebuild import templates_here
 from autotune.source import templates
-from autotune.trial import Outcome
+from autotune.trial import Outcome, Round
 from tests.command import refused, rows, run, said
-from tests.database_samples import COLD, DEVICE, FAST, PROBLEM, SLOW, SOURCE, begin, instance, record, screen, settle
+from tests.database_samples import COLD, DEVICE, ENVIRONMENT, FAST, PROBLEM, SLOW, SOURCE, begin, instance, record, screen, settle
+from tests.dispatch_cases import H200, V2, write_database
+from tests.dispatch_cases import V3 as V3_256
 from tests.report_samples import measured
 
 RESULTS = Path(__file__).parent.parent / "results" / "nvidia-h200.sqlite"
@@ -179,10 +181,57 @@ def test_a_block_is_shown_keeps_a_kernel_from_being_best_and_is_taken_away(shipp
     said("block", "softmax", chosen, "--why", "it hums", "--size", "4096x4096", *db)
     assert (4096, "it hums") in [(row["rows"], row["reason"]) for row in rows("inspect", "blocked", *db)]
     (now,) = rows("inspect", "best", "--size", "4096x4096", "--dtype", "float32", *db)
-    assert now["state"] == "blocked"
-    said("unblock", "softmax", chosen, *db)
+    assert (now["version"], now["parameters"]) != (best["version"], best["parameters"])
+    assert (now["state"], now["time_us"]) == ("confirmed", pytest.approx(best["time_us"], rel=0.02))
+    asked = ("explain", "softmax", "4096x4096", "--device", "NVIDIA H200", *db)
+    assert [row["tier"] for row in rows(*asked)] == ["exact"]
+    assert "settled again" in said("unblock", "softmax", chosen, *db)
+    (again,) = rows("inspect", "best", "--size", "4096x4096", "--dtype", "float32", *db)
+    assert (again["version"], again["parameters"], again["state"]) == (best["version"], best["parameters"], "confirmed")
     assert "it hums" not in [row["reason"] for row in rows("inspect", "blocked", *db)]
     assert "is not blocked" in refused("unblock", "softmax", chosen, *db)
+
+
+def test_a_block_without_anything_else_to_run_stays_one_after_a_rebuild_and_goes_with_it(tmp_path: Path) -> None:
+    path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V3_256), (64, 4096, V3_256)])
+    db = ("--db", str(path))
+    said("block", "softmax", str(V3_256), "--why", "it hums", "--size", "4096x4096", *db)
+    said("rebuild", *db)
+    assert [(row["rows"], row["state"]) for row in rows("inspect", "best", *db)] == [(64, "confirmed"), (4096, "blocked")]
+    said("unblock", "softmax", str(V3_256), *db)
+    assert [row["state"] for row in rows("inspect", "best", *db)] == ["confirmed"] * 2
+
+
+def test_what_follows_from_trials_that_are_pruned_follows_from_those_that_are_left(tmp_path: Path) -> None:
+    path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V3_256), (64, 4096, V3_256)])
+    with Database(path) as db:
+        run = db.begin_run(H200, ENVIRONMENT, COLD)
+        sha = templates_here(load("softmax"))["v2"]
+        rival = db.record(run, PROBLEM, V2, sha, Outcome.OK, rounds=[Round("final", (11.0, 11.1, 11.2), 4)], replayed=True)
+        with db.write() as connection:
+            second = connection.execute("SELECT configuration FROM trials WHERE id = ?", (rival,)).fetchone()[0]
+            named = "runner_up = ?, runner_up_us = 11, gap = 0.1, beyond_noise = 1, tried = 261"
+            connection.execute(f"UPDATE best SET {named} WHERE problem = (SELECT problem FROM trials WHERE id = ?)", (second, rival))
+    untouched, before = rows("inspect", "best", "--db", str(path))
+    assert before["beyond_noise"] is True
+    assert "1 problem settled again" in said("prune", "--replayed", "--yes", "--db", str(path))
+    left, now = rows("inspect", "best", "--db", str(path))
+    assert (now["runner_up"], now["runner_up_us"], now["gap"], now["beyond_noise"], now["trials"]) == (None, None, None, None, 1)
+    assert left == untouched
+
+
+def test_of_an_operation_that_is_not_here_no_runner_up_is_named_whose_trial_is_gone(small: Path) -> None:
+    said("prune", "--failed", "--yes", "--db", str(small))
+    (now,) = rows("inspect", "best", "--db", str(small))
+    assert (now["runner_up"], now["beyond_noise"]) == (None, None)
+
+
+def test_without_a_runner_up_nothing_is_beyond_noise(tmp_path: Path) -> None:
+    path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V3_256)])
+    said("rebuild", "--db", str(path))
+    (row,) = rows("inspect", "best", "--db", str(path))
+    assert (row["runner_up"], row["beyond_noise"]) == (None, None)
+    assert "beyond noise" not in said("inspect", "best", "--size", "4096x4096", "--db", str(path))
 
 
 @pytest.mark.parametrize(

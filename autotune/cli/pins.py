@@ -10,7 +10,7 @@ import click
 
 from autotune import source
 from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of, size_option
-from autotune.cli.output import say
+from autotune.cli.output import counted, say
 from autotune.configuration import Configuration, Value
 from autotune.database import Database, default_path, shipped_databases
 from autotune.database.decide import require_text
@@ -116,7 +116,8 @@ def block_command(
         template = source.read(loaded.version(chosen.version).template)
         database.add_template(operation, chosen.version, template)
         database.block(found, operation, chosen, template.sha, name, why, problem)
-    say(f"blocked {chosen} for {problem or f'{operation} {name}'} on {found.name}; autotune rebuild puts the next best in its place")
+        settled = _settled_again(database, found, loaded, chosen, name, problem)
+    say(f"blocked {chosen} for {problem or f'{operation} {name}'} on {found.name}{settled}")
 
 
 @click.command("unblock")
@@ -136,7 +137,8 @@ def unblock_command(
         found = known_device(database, device)
         if not database.unblock(found, operation, chosen, name, problem):
             raise UsageError(f"{chosen} is not blocked on {found.name}; autotune inspect blocked lists what is")
-    say(f"{chosen} may be selected again on {found.name}; autotune rebuild puts it where it is best")
+        settled = _settled_again(database, found, loaded, chosen, name, problem)
+    say(f"{chosen} may be selected again on {found.name}{settled}")
 
 
 def parse_range(text: str) -> tuple[Range, Range]:
@@ -188,6 +190,15 @@ def known_device(database: Database, name: str | None) -> Device:
         return devices[name]
     known = ", ".join(sorted(devices))
     raise UsageError(f"device {name!r} is not known; use one of {known}" if name else f"say which device this is about: --device {known}")
+
+
+def _settled_again(
+    database: Database, device: Device, operation: Operation, configuration: Configuration, dtype: str, problem: Problem | None
+) -> str:
+    """Settle every problem at which `configuration` was tried; how many that were, as the end of a sentence."""
+    touched = database.touched(device, operation.name, configuration, dtype, problem)
+    done = database.rebuild({operation.name: operation}, only=touched)
+    return f"; {counted(done.settled, 'problem')} at which it was tried settled again" if done.settled else ""
 
 
 def _example(version: str, declared: Any) -> str:

@@ -56,13 +56,22 @@ def prune_command(
     with Database(db or default_path(), mode="write" if yes else "read") as database:
         found = [(rule, database.to_prune(rule, *parameters)) for rule, parameters in rules]
         every = set[int]().union(*(trials for _, trials in found))
-        if yes:
-            database.prune(every)
+        settled = _pruned(database, every, kernels) if yes else 0
     rows: list[Row] = [{"rule": rule.name, "trials": len(trials), "why": rule.why, "deleted": yes} for rule, trials in found]
     emit(rows, COLUMNS, form)
     if form == "table":
         were = "was" if len(every) == 1 else "were"
-        say(f"{counted(len(every), 'trial')} {f'{were} deleted' if yes else 'would be deleted; --yes does it'}")
+        again = f", and {counted(settled, 'problem')} settled again by what is left" if settled else ""
+        say(f"{counted(len(every), 'trial')} {f'{were} deleted{again}' if yes else 'would be deleted; --yes does it'}")
+
+
+def _pruned(database: Database, trials: set[int], kernels: Path | None) -> int:
+    """Delete `trials` and settle their problems again; of how many that could be done."""
+    folder = kernels.resolve() if kernels else None
+    operations = {name: load(name, folder) for name in operation_names(folder)}
+    touched = database.touched_by(trials)
+    database.prune(trials)
+    return database.rebuild(operations, only=touched).settled if touched else 0
 
 
 def _present(kernels: Path | None) -> str:

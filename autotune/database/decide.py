@@ -21,7 +21,8 @@ class Settled:
     """Which configuration a problem should use, by the evidence of `trial_id`, and how sure that is. Times are in microseconds.
 
     `spread` is relative to `time_us`; `gap` is the runner-up's time over the best's, less 1; `tried` counts the configurations tried;
-    `space_sha` names the set they were drawn from; `bytes_moved` is what the operation must move at least.
+    `space_sha` names the set they were drawn from; `bytes_moved` is what the operation must move at least. Without a runner-up
+    `beyond_noise` is None.
     """
 
     configuration: Configuration
@@ -36,7 +37,7 @@ class Settled:
     runner_up: Configuration | None = None
     runner_up_us: float | None = None
     gap: float | None = None
-    beyond_noise: bool = False
+    beyond_noise: bool | None = None
     copy_us: float | None = None
     space_sha: str = ""
 
@@ -65,7 +66,7 @@ class Decider(Connection):
                 "runner_up": configuration_id(connection, problem.operation, best.runner_up) if best.runner_up else None,
                 "runner_up_us": best.runner_up_us,
                 "gap": best.gap,
-                "beyond_noise": int(best.beyond_noise),
+                "beyond_noise": int(bool(best.beyond_noise)),
                 "copy_us": best.copy_us,
                 "tried": best.tried,
                 "space_sha": best.space_sha,

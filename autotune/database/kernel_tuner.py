@@ -168,7 +168,7 @@ def _settle(connection: sqlite3.Connection, run: int, cache: Cache) -> None:
         "runner_up": configuration_id(connection, operation, choice.runner_up) if choice.runner_up else None,
         "runner_up_us": choice.runner_up_us,
         "gap": choice.gap,
-        "beyond_noise": int(choice.beyond_noise),
+        "beyond_noise": int(bool(choice.beyond_noise)),
         "tried": len(trials),
         "space_sha": "",
         "state": "provisional",

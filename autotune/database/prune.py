@@ -22,6 +22,14 @@ coalesce(e.outcome, t.outcome) IN ('ok', 'pruned') AND EXISTS (
       AND coalesce(f.outcome, n.outcome) IN ('ok', 'pruned') AND {_KIND.format(trial="n.id")} <= {_KIND.format(trial="t.id")})
 """
 
+# Also where nothing can be settled again, as of an operation that is not here, no trial is named that is gone.
+_FORGET_RUNNER_UP = """
+UPDATE best SET runner_up = NULL, runner_up_us = NULL, gap = NULL, beyond_noise = 0
+WHERE runner_up IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM trials t JOIN runs u ON u.id = t.run WHERE t.problem = best.problem AND t.configuration = best.runner_up
+      AND u.device = best.device AND u.protocol = best.protocol)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -57,6 +65,14 @@ class Pruner(Connection):
         """The ids of the trials that `rule` lets go. OLDER takes the days, STALE what `present_templates` gives."""
         return {row["id"] for row in self.select(_CANDIDATES.format(condition=rule.condition), parameters)}
 
+    def touched_by(self, trials: Iterable[int]) -> set[tuple[int, int]]:
+        """The devices and problems, by their ids, that `trials` are of: without them, what follows from the others is to be said again."""
+        rows = self.select(
+            "SELECT DISTINCT u.device, t.problem FROM trials t JOIN runs u ON u.id = t.run WHERE t.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(sorted(trials)),),
+        )
+        return {(row["device"], row["problem"]) for row in rows}
+
     def prune(self, trials: Iterable[int]) -> None:
         """Delete trials with their rounds and endings, then give the space back to the file system.
 
@@ -66,6 +82,7 @@ class Pruner(Connection):
         with self.write() as connection:
             for table, column in (("rounds", "trial"), ("endings", "trial"), ("trials", "id")):
                 connection.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (ids,))
+            connection.execute(_FORGET_RUNNER_UP)
         if not self.select("PRAGMA freelist_count")[0]["freelist_count"]:
             return
         try:

@@ -7,7 +7,8 @@ from autotune import catalogue, source
 from autotune.choice import candidates, choose
 from autotune.configuration import Configuration
 from autotune.database.connection import Row
-from autotune.database.decide import Decider, Settled
+from autotune.database.decide import Decider, Settled, State
+from autotune.database.keys import device_key, equal, problem_key
 from autotune.database.read import Reader, StoredTrial, problem_of
 from autotune.database.recall import Recaller
 from autotune.database.rows import Inspector
@@ -17,6 +18,7 @@ from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.trial import Environment, TimingProtocol
 
+Touched = set[tuple[int, int]]  # devices and problems by their ids
 Order = Mapping[Configuration, int]  # the place of each configuration in the order in which they are declared
 
 
@@ -33,9 +35,12 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
     """The part of a database that compares what was settled with the trials and with today's kernels."""
 
     def rebuild(
-        self, operations: Mapping[str, Operation] | None = None, progress: Callable[[int, int], None] = lambda done, total: None
+        self,
+        operations: Mapping[str, Operation] | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        only: Touched | None = None,
     ) -> Rebuilt:
-        """Make `best` again from all trials, problem by problem; doing it again changes nothing.
+        """Make `best` again from all trials, problem by problem, or of those alone that are in `only`; doing it again changes nothing.
 
         `operations` are those to go by, by name; others are taken from the shipped ones. A problem whose trials are all of templates
         that have changed keeps its best, marked stale; one whose operation is not here keeps its best as it is. `progress` is told how
@@ -44,7 +49,7 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         known = dict(operations or {})
         order: dict[str, Order] = {}
         counts = {"settled": 0, "stale": 0, "unknown": 0}
-        measured = list(self._measured_problems())
+        measured = list(self._measured_problems(only))
         for done, (device, timing, problem) in enumerate(measured):
             progress(done, len(measured))
             operation = known.get(problem.operation) or _shipped(problem.operation)
@@ -77,7 +82,7 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         found = candidates(trials, allowed)
         before = self.settled(device, timing, problem)
         if not found:
-            self._mark_stale(before)
+            self._mark(before, "blocked" if before and before.configuration in blocked else "stale")
             return False
         choice = choose(found)
         winner = _evidence(trials, choice.configuration)
@@ -101,22 +106,40 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         self.settle(winner.run_id, device, timing, problem, settled)
         return True
 
-    def _measured_problems(self) -> Iterator[tuple[Device, TimingProtocol, Problem]]:
+    def touched(self, device: Device, operation: str, configuration: Configuration, dtype: str, problem: Problem | None = None) -> Touched:
+        """The problems at which `configuration` has trials on `device`, or with `problem` that one: what a block of it may change."""
+        rows = self.select(
+            f"SELECT DISTINCT u.device, t.problem FROM trials t JOIN runs u ON u.id = t.run JOIN problems p ON p.id = t.problem "
+            "JOIN configurations c ON c.id = t.configuration "
+            f"WHERE u.device = (SELECT id FROM devices WHERE {equal(device_key(device))}) "
+            "AND (c.operation, c.version, c.parameters, p.dtype) = (?, ?, ?, ?)"
+            + (f" AND p.id = (SELECT id FROM problems WHERE {equal(problem_key(problem))})" if problem else ""),
+            [
+                *device_key(device).values(),
+                *(operation, configuration.version, configuration.to_json(), dtype),
+                *(problem_key(problem).values() if problem else ()),
+            ],
+        )
+        return {(row["device"], row["problem"]) for row in rows}
+
+    def _measured_problems(self, only: Touched | None) -> Iterator[tuple[Device, TimingProtocol, Problem]]:
         for device in self.devices_measured():
             for timing in self.protocols_measured(device):
                 rows = self.select(
-                    "SELECT * FROM problems WHERE id IN (SELECT t.problem FROM trials t JOIN runs u ON u.id = t.run "
-                    "JOIN devices d ON d.id = u.device JOIN protocols q ON q.id = u.protocol "
-                    "WHERE (d.name, d.sm_count, d.l2_bytes, d.bus_bits, q.name, q.rule) = (?, ?, ?, ?, ?, ?)) ORDER BY id",
+                    "SELECT p.*, m.device FROM problems p JOIN (SELECT DISTINCT t.problem, u.device FROM trials t "
+                    "JOIN runs u ON u.id = t.run JOIN devices d ON d.id = u.device JOIN protocols q ON q.id = u.protocol "
+                    "WHERE (d.name, d.sm_count, d.l2_bytes, d.bus_bits, q.name, q.rule) = (?, ?, ?, ?, ?, ?)) m ON m.problem = p.id "
+                    "ORDER BY p.id",
                     (device.name, device.sm_count, device.l2_bytes, device.bus_bits, timing.name, timing.rule),
                 )
                 for row in rows:
-                    yield device, timing, problem_of(row)
+                    if only is None or (row["device"], row["id"]) in only:
+                        yield device, timing, problem_of(row)
 
-    def _mark_stale(self, settled: Settled | None) -> None:
-        if settled is not None and settled.state != "stale":
+    def _mark(self, settled: Settled | None, state: State) -> None:
+        if settled is not None and settled.state != state:
             with self.write() as connection:
-                connection.execute("UPDATE best SET state = 'stale' WHERE trial = ?", (settled.trial_id,))
+                connection.execute("UPDATE best SET state = ? WHERE trial = ?", (state, settled.trial_id))
 
 
 def templates_here(operation: Operation) -> dict[str, str]:

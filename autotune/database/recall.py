@@ -115,7 +115,7 @@ def _settled(row: Row) -> Settled:
         runner_up=Configuration.from_json(following, row["next_parameters"]) if following else None,
         runner_up_us=row["runner_up_us"],
         gap=row["gap"],
-        beyond_noise=bool(row["beyond_noise"]),
+        beyond_noise=bool(row["beyond_noise"]) if following else None,
         copy_us=row["copy_us"],
         space_sha=row["space_sha"],
     )

@@ -165,4 +165,4 @@ def _readable(row: Row) -> Row:
 def _readable_best(row: Row) -> Row:
     version, parameters = row.pop("runner_up_version"), row.pop("runner_up_parameters")
     row["runner_up"] = {"version": version, "parameters": json.loads(parameters)} if version else None
-    return _readable(row)
+    return _readable(row) if version else _readable(row) | {"beyond_noise": None}
