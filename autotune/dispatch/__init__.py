@@ -10,10 +10,11 @@ cuda_driver  launches on a GPU              emulator  launches on this CPU
 from functools import lru_cache
 from typing import Any
 
-from autotune.dispatch.arrays import Call
+from autotune.dispatch.arrays import Call, kind_of
 from autotune.dispatch.dispatcher import Dispatcher, Stats
 from autotune.dispatch.explain import explain
 from autotune.dispatch.selection import Candidate, Explanation
+from autotune.errors import UsageError
 
 __all__ = ["Candidate", "Dispatcher", "Explanation", "Stats", "default_dispatcher", "explain", "softmax"]
 
@@ -40,7 +41,17 @@ _calls: dict[type, Call] = {}
 
 
 def _first_call(x: Any, out: Any, stream: Any) -> Any:
-    call = _calls[type(x)] = default_dispatcher().call_for(x)
+    try:
+        dispatcher = default_dispatcher()
+    except UsageError:  # which is about the GPU; what came may never have been meant for one
+        view = kind_of(x).view(x)
+        if view.host:
+            raise UsageError(
+                f'{view.name} is in memory of the CPU, and autotune.softmax runs on a GPU; use autotune.Dispatcher("softmax", '
+                'device="emulator") to compute it here'
+            ) from None
+        raise
+    call = _calls[type(x)] = dispatcher.call_for(x)
     return call(x, out, stream)
 
 

@@ -18,7 +18,9 @@ def driver() -> Any:
     try:
         from cuda.bindings import driver as module
     except ImportError as error:
-        raise UsageError(f"cuda-bindings is not installed ({error}); pip install 'pycuda-autotune[run]'") from None
+        raise UsageError(
+            f"cuda-bindings is not installed ({error}); pip install 'pycuda-autotune[run]', or use device='emulator' without a GPU"
+        ) from None
     try:
         code = int(module.cuInit(0)[0])
     except Exception as error:
