@@ -11,6 +11,7 @@ A definition is a plain Python file, one per version, always in this order (`ker
     def applicable(configuration, problem, device): ...   # a conjunction of conditions, each with its reason
     def launch(configuration, problem, device): ...       # grid, dynamic shared memory, workspace
 
+docs/own_kernels.md has a table of all that may be declared, with types and defaults.
 All three functions are pure and know no GPU: the tuner, the dispatcher and the emulator ask the same ones.
 """
 

@@ -1,11 +1,15 @@
 """The example of docs/own_kernels.md, right and with a mistake in it: what `verify` and `sweep` say of it."""
 
+import dataclasses
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from autotune.definition import Bounds, Launch
+from autotune.operation import Tolerance
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "own_kernels.md"
 FILE = re.compile(r"^```\w+\n((?:#|//) (mine/\S+)\n.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -17,6 +21,25 @@ def mine(tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path / "mine"
+
+
+def test_the_page_names_everything_that_a_definition_may_hold() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    catalogue = (PAGE.parent.parent / "autotune" / "catalogue.py").read_text(encoding="utf-8")
+    read = set(re.findall(r'declared(?:\[|\.get\()"(\w+)"', catalogue))
+    assert {"TEMPLATE", "SAFE", "FITTED", "IN_PLACE", "fit"} <= read
+    fields = {field.name for kind in (Bounds, Launch, Tolerance) for field in dataclasses.fields(kind)}
+    missing = {name for name in (read - {"__doc__"}) | fields if not re.search(rf"[`(]{name}[`(,)]|, {name}\)`", page)}
+    assert not missing
+
+
+def test_what_the_page_says_in_python_runs(mine: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(import autotune.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    swept = autotune("sweep", "halve", "--kernels", mine, "--size", "2x3", "--trials", "1", "--db", mine.parent / "mine.sqlite")
+    assert swept.returncode == 0, swept.stderr
+    done = subprocess.run([sys.executable, "-c", program], cwd=mine.parent, capture_output=True, text=True)
+    assert done.stdout == "[[0.  0.5 1. ]\n [1.5 2.  2.5]]\n", done.stderr
 
 
 def autotune(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
