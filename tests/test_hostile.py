@@ -15,7 +15,7 @@ from autotune.database.placing import new_file, partial_of, place_beside, write_
 from autotune.errors import StorageError, UsageError
 from tests.command import refused, run, said
 from tests.report_samples import measured
-from tests.test_database_faults import LIMITED
+from tests.test_database_faults import IN_A_SMALL_MOUNT, LIMITED
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_a_copy_of_what_was_is_laid_over_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_pruned_where_no_copy_fits_is_gone_and_its_space_comes_back_later(database: Path, tmp_path: Path) -> None:
-    mine = shutil.copy(database, tmp_path / "mine.sqlite")
+    mine = Path(shutil.copy(database, tmp_path / "mine.sqlite"))
     with Database(mine) as db, db.write() as connection:
         connection.execute("CREATE TABLE ballast (bytes)")
         connection.execute("INSERT INTO ballast VALUES (zeroblob(1 << 21))")
@@ -151,3 +151,43 @@ def test_what_is_pruned_where_no_copy_fits_is_gone_and_its_space_comes_back_late
     size = mine.stat().st_size
     said(*pruning)
     assert mine.stat().st_size < size - (1 << 20)
+
+
+# As large as the database and no larger, so that nothing can be made beside it. The log of a killed writer holds what the file lacks.
+FULL = """
+import os, shutil, sqlite3, sys
+from pathlib import Path
+from autotune.cli import main
+disk, source, logged = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "logged"
+shutil.copy(source, disk / "mine.sqlite")
+if logged and not os.fork():
+    with sqlite3.connect(disk / "mine.sqlite") as writer:
+        writer.execute("UPDATE best SET tried = tried + 1")
+    os.kill(os.getpid(), 9)
+logged and os.wait()
+(disk / "mine.sqlite-shm").unlink(missing_ok=True)
+with suppress(OSError), open(disk / "fill", "wb", buffering=0) as fill:
+    while True:
+        fill.write(bytes(512))
+try:
+    main(["inspect", "best", "--csv", "--db", str(disk / "mine.sqlite")])
+finally:
+    print(sorted(os.listdir(disk)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("log", ["clean", "logged"])
+def test_a_full_disk_is_read_from_unless_the_log_holds_more_than_the_file(database: Path, tmp_path: Path, log: str) -> None:
+    script = f'mount -t tmpfs -o size=1m none "{tmp_path}" || exit 77; exec "{sys.executable}" -c "$1" "{tmp_path}" "{database}" {log}'
+    code = f"from contextlib import suppress\n{FULL}"
+    done = subprocess.run([*IN_A_SMALL_MOUNT, script, "sh", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("this machine allows no mount, not even in a namespace")
+    *told, left = done.stderr.splitlines()
+    if log == "clean":
+        assert (done.returncode, told, left) == (0, [], "['fill', 'mine.sqlite']")
+        assert len(done.stdout.splitlines()) > 2
+    else:
+        assert (done.returncode, len(told), done.stdout) == (1, 1, "")
+        assert "no room beside it for the index" in told[0]
+        assert "written" not in told[0]

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
-from autotune.database.faults import explanation
+from autotune.database.faults import explanation, is_full, no_index
 from autotune.database.filesystem import network_filesystem
 from autotune.database.placing import clear_leftovers, partial_of, place_beside
 from autotune.database.schema import APPLICATION_ID, SCHEMA
@@ -174,9 +174,25 @@ class Connection:
         try:
             return self._open_checked(f"{uri}?mode=rw")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            if is_full(error):
+                self._clear_index(error)
+            elif error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
                 raise
         return self._open_checked(f"{uri}?mode=ro&immutable=1")
+
+    def _clear_index(self, error: sqlite3.Error) -> None:
+        """Remove what SQLite has begun beside the file and found no room for. Raises StorageError where the log may not be passed over."""
+        log, index = (self.path.resolve().with_name(f"{self.path.resolve().name}{end}") for end in ("-wal", "-shm"))
+        try:
+            with closing(sqlite3.connect(f"file:{quote(bytes(self.path.resolve()))}?mode=rw", uri=True, timeout=0)) as connection:
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # which needs no index, and is refused where another process reads
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+                if log.exists() and log.stat().st_size:
+                    raise no_index(self.path, error) from error
+                for begun in (log, index):
+                    begun.unlink(missing_ok=True)
+        except (OSError, sqlite3.Error):
+            raise no_index(self.path, error) from error
 
     def _open_checked(self, uri: str) -> sqlite3.Connection:
         connection = sqlite3.connect(uri, timeout=BUSY_TIMEOUT_S, isolation_level=None, uri=True)

@@ -9,7 +9,11 @@ from pathlib import Path
 from autotune.errors import AutotuneError, StorageError, UsageError
 
 _NOT_OURS = ("no such table", "no such column", "no such function", "no such view", "has no column named", "malformed JSON")
-_READING = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
+_READING = (
+    *(sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS, sqlite3.SQLITE_IOERR_DATA),
+    *(sqlite3.SQLITE_IOERR_FSTAT, sqlite3.SQLITE_IOERR_SEEK, sqlite3.SQLITE_IOERR_ACCESS, sqlite3.SQLITE_IOERR_AUTH),
+)
+_INDEX = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMLOCK)
 
 
 def explanation(path: Path, error: sqlite3.Error, minutes: float) -> AutotuneError | None:
@@ -20,6 +24,8 @@ def explanation(path: Path, error: sqlite3.Error, minutes: float) -> AutotuneErr
     code = getattr(error, "sqlite_errorcode", 0)
     if code in _READING:
         return UsageError(f"database {path} cannot be read ({error}); its disk may be damaged: restore a copy, or name another with --db")
+    if code in _INDEX:
+        return no_index(path, error)
     match code & 0xFF:  # the low byte of an extended code is its primary one
         case sqlite3.SQLITE_NOTADB:
             return UsageError(f"database {path} is not an SQLite database; name another with --db")
@@ -41,6 +47,14 @@ def explanation(path: Path, error: sqlite3.Error, minutes: float) -> AutotuneErr
     if any(words in said for words in _NOT_OURS):
         return UsageError(f"database {path} is not as autotune made it ({said}); restore a copy, or name another with --db")
     return None
+
+
+def no_index(path: Path, error: sqlite3.Error) -> StorageError:
+    """The error of a database whose write-ahead log cannot be used, for want of room for its index, by who reads as by who writes."""
+    return StorageError(
+        f"database {path} could not be used, for there is no room beside it for the index of its write-ahead log ({error}): {_room(path)}; "
+        "all stored before is kept: make room and run again"
+    )
 
 
 def is_full(error: sqlite3.Error) -> bool:
