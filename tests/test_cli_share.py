@@ -10,6 +10,7 @@ import pytest
 from autotune.catalogue import load
 from autotune.database import Database
 from autotune.database.rebuild import templates_here
+from autotune.device import Device
 from autotune.source import templates
 from autotune.trial import Outcome, Round
 from tests.command import refused, rows, run, said
@@ -19,6 +20,7 @@ from tests.dispatch_cases import V3 as V3_256
 from tests.report_samples import measured
 
 RESULTS = Path(__file__).parent.parent / "results" / "nvidia-h200.sqlite"
+UNKNOWN = Device("NVIDIA Unknown", (7, 5), 40, 4 << 20, 256, 65536, 65536)  # of which nothing is shipped
 V3 = "v3 block 384, vector 4, unroll 4"
 
 
@@ -169,7 +171,26 @@ def test_a_pin_without_a_compiled_instance_tells_the_command_that_makes_it(tmp_p
     bare = next(c for c in load("softmax").configurations(("v2",)) if c.to_json() not in stored)
     kernel = ("softmax", "4096x512", str(bare), "--dtype", "float16", "--device", "NVIDIA H200")
     told = said("pin", *kernel, "--why", "so", "--db", str(path)).splitlines()
-    assert told[-1] == f"autotune compile softmax --arch sm_90 --dtype float16 --version v2 --db '{path}'"
+    assert told[-1] == f"autotune compile softmax --arch sm_90 --dtype float16 --configuration '{bare}' --db '{path}'"
+
+
+def test_an_instance_of_another_template_is_none_of_a_pin(tmp_path: Path) -> None:
+    path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V2)], device=UNKNOWN, stale=True)
+    told = said("pin", "softmax", "4096x4096", str(V2), "--why", "so", "--device", UNKNOWN.name, "--db", str(path))
+    assert "no compiled instance of it for sm_75 is stored yet" in told
+
+
+@pytest.mark.nvcc
+def test_one_configuration_is_compiled_where_one_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    asked = ("compile", "softmax", "--arch", "sm_90", "--dtype", "float32", "--db", str(path))
+    (built,) = rows(*asked, "--configuration", V3)
+    assert (built["version"], built["instances"]) == ("v3", 1)
+    with Database(path, mode="read") as database:
+        (stored,) = database.select("SELECT version, parameters FROM stored_instances")
+    assert json.loads(stored["parameters"]) == {"block": 384, "vector": 4, "unroll": 4}
+    assert "give one of them" in refused(*asked, "--configuration", V3, "--version", "v3")
+    assert "is not a value of softmax v3" in refused(*asked, "--configuration", "v3 block 7, vector 4, unroll 4")
 
 
 def test_a_block_is_shown_keeps_a_kernel_from_being_best_and_is_taken_away(shipped: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.choice import candidates, choose
+from autotune.cli.compare import signed
 from autotune.configuration import Configuration
 from autotune.database import Database, Settled, shipped_databases
 from autotune.database.comparison import Side, compare_best, compare_configurations
@@ -208,3 +209,10 @@ def test_a_kernel_that_raced_on_one_side_alone_is_compared_by_its_first_times(tm
         found = compare_configurations(Side.of(one, "Test GPU"), Side.of(two, "Test GPU"))
     assert found
     assert {row["verdict"] for row in found} == {"same"}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0, "0.0 %"), (-0.0004, "0.0 %"), (0.0004, "0.0 %"), (0.031, "+3.1 %"), (-0.0006, "-0.1 %")]
+)
+def test_a_change_that_rounds_to_nothing_has_no_sign(value: float, shown: str) -> None:
+    assert signed(value) == shown

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.doctor import PACKAGES
-from tests.command import rows
+from tests.command import rows, said
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -20,6 +20,11 @@ def test_each_package_that_only_some_commands_need_is_there_with_its_version() -
     assert found["vl-convert"]["state"] == "ok"
     assert found["vl-convert"]["said"] == f"{version('vl-convert-python')}, for autotune report"
     assert found["cuda-bindings"]["said"] == f"{version('cuda-bindings')}, for dispatch on a GPU"
+
+
+def test_every_column_has_a_heading() -> None:
+    head = said("doctor").splitlines()[0].split("  ")
+    assert [heading.strip() for heading in head if heading.strip()] == ["what", "state", "what was found"]
 
 
 @pytest.mark.parametrize("name", [name for name, *_ in PACKAGES])

@@ -13,8 +13,9 @@ from autotune.database.comparison import RUN_TO_RUN, Side, compare_best, compare
 
 
 def signed(value: float) -> str:
-    """A relative change with its sign: 0.031 reads +3.1 %."""
-    return f"{100 * value:+.1f} %"
+    """A relative change with its sign: 0.031 reads +3.1 %, and what rounds to nothing has none: 0.0 %."""
+    said = f"{100 * value:+.1f} %"
+    return said if said.strip("+-") != "0.0 %" else "0.0 %"
 
 
 PROBLEM = (SIZE, Column("dtype", "dtype", right=False, shared=True))
@@ -37,7 +38,11 @@ CONFIGURATIONS = (
     VERDICT,
     Column("same_template", "template", lambda same: "same" if same else "changed", right=False, rank=1),
 )
-DIFFERENCES = (Column("what", "", right=False), Column("a", "A", right=False, long=True), Column("b", "B", right=False, long=True))
+DIFFERENCES = (
+    Column("what", "what differs", right=False),
+    Column("a", "A", right=False, long=True),
+    Column("b", "B", right=False, long=True),
+)
 
 
 @click.command("compare")

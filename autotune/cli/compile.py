@@ -7,8 +7,10 @@ import click
 from autotune import nvcc, source
 from autotune.cli.options import db_option, dtype_of, kernels_option, operation_of
 from autotune.cli.output import Column, Form, Row, emit, reading
+from autotune.cli.pins import parse_configuration
 from autotune.configuration import Configuration
 from autotune.database import Database, default_path
+from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.trial import Failure, Instance
 
@@ -30,6 +32,13 @@ COLUMNS = (
 )
 @click.option("--dtype", "dtypes", multiple=True, metavar="D", help="May be repeated.  [default: all that OPERATION offers]")
 @click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
+@click.option(
+    "--configuration",
+    "wanted",
+    multiple=True,
+    metavar="TEXT",
+    help="Only this configuration, written as inspect shows it: 'v3 block 384, vector 4, unroll 4'; may be repeated.",
+)
 @click.option("--safe", is_flag=True, help="Only the configuration that takes any input.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
 @db_option
@@ -40,6 +49,7 @@ def compile_command(
     archs: tuple[str, ...],
     dtypes: tuple[str, ...],
     versions: tuple[str, ...],
+    wanted: tuple[str, ...],
     safe: bool,
     jobs: int | None,
     db: Path | None,
@@ -49,7 +59,9 @@ def compile_command(
     """Compile the instances of OPERATION with nvcc, store them, and show registers, spills and shared memory."""
     loaded = operation_of(operation, kernels, versions)
     names = [dtype_of(loaded, name) for name in dtypes] or list(loaded.dtypes)
-    chosen = [loaded.safe] if safe else loaded.configurations(versions)
+    if sum(map(bool, (versions, wanted, safe))) > 1:
+        raise UsageError("--version, --configuration and --safe each say what is compiled; give one of them")
+    chosen = [loaded.safe] if safe else [parse_configuration(loaded, text) for text in wanted] or loaded.configurations(versions)
     rows: list[Row] = []
     failures: list[str] = []
     with Database(db or default_path(), mode="write", create=True) as database:

@@ -33,7 +33,7 @@ PACKAGES = (
 COLUMNS = (
     Column("what", "what", right=False),
     Column("state", "state", right=False),
-    Column("said", "", right=False, long=True, named=False),
+    Column("said", "what was found", right=False, long=True, named=False),
 )
 
 

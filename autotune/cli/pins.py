@@ -63,10 +63,10 @@ def pin_command(
         if all(refusals):
             raise UsageError(f"{chosen} cannot run {operation} {sizes} {name} on {found.name}: {refusals[0]}; pin another")
         database.pin(found, operation, name, rows, cols, chosen, author=author or _user(), why=why)
-        stored = _stored(database, operation, chosen, name, found)
+        stored = _stored(database, loaded, chosen, name, found)
     say(f"pinned {operation} {sizes} {name} on {found.name} to {chosen}")
     if not stored and not found.is_emulator:
-        made = ["autotune", "compile", operation, "--arch", found.arch, "--dtype", name, "--version", chosen.version]
+        made = ["autotune", "compile", operation, "--arch", found.arch, "--dtype", name, "--configuration", str(chosen)]
         made += [*(["--db", str(db)] if db else []), *(["--kernels", str(kernels)] if kernels else [])]
         say(f"no compiled instance of it for {found.arch} is stored yet, so it is passed over; this makes it:")
         click.echo(shlex.join(made))
@@ -205,10 +205,11 @@ def _example(version: str, declared: Any) -> str:
     return str(Configuration(version, tuple((name, values[0]) for name, values in declared.items())))
 
 
-def _stored(database: Database, operation: str, configuration: Configuration, dtype: str, device: Device) -> bool:
-    """Whether the dispatcher could load an instance, from here or from a shipped database."""
-    wanted = (operation, configuration.version, configuration.to_json(), dtype, device.arch)
-    query = "SELECT 1 FROM stored_instances WHERE (operation, version, parameters, dtype, arch) = (?, ?, ?, ?, ?)"
+def _stored(database: Database, operation: Operation, configuration: Configuration, dtype: str, device: Device) -> bool:
+    """Whether the dispatcher could load an instance of today's template, from here or from a shipped database."""
+    template = source.read(operation.version(configuration.version).template).sha
+    wanted = (operation.name, configuration.version, configuration.to_json(), dtype, device.arch, template)
+    query = "SELECT 1 FROM stored_instances WHERE (operation, version, parameters, dtype, arch, template_sha) = (?, ?, ?, ?, ?, ?)"
     if database.select(query, wanted):
         return True
     for path in shipped_databases():
