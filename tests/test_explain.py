@@ -9,6 +9,7 @@ import pytest
 from autotune.configuration import Configuration
 from autotune.database import Database, shipped_databases
 from autotune.database.schema import APPLICATION_ID, SCHEMA
+from autotune.device import Device
 from tests.command import refused, rows, said
 from tests.dispatch_cases import H200, V2, V3, write_database
 
@@ -107,3 +108,16 @@ def test_the_selector_is_named_where_it_was_asked_alone_and_its_figures_say_of_w
     pinned = rows("explain", "softmax", "4096x5000", "--db", str(own))
     assert pinned[-1]["tier"] == "pin"
     assert "selector:" not in said("explain", "softmax", "4096x5000", "--db", str(own))
+
+
+def test_the_last_resort_says_why_there_is_nothing_nearer(own: Path, tmp_path: Path) -> None:
+    alone = ("explain", "softmax", "64x64", "--device", "emulator", "--db", str(own))
+    (row,) = rows(*alone)
+    assert row["tier"] == "safe"
+    assert "no float32 size was tuned on it; the emulator stands for no GPU" in row["verdict"]
+    device = Device("NVIDIA Unknown", (7, 5), 40, 4 << 20, 256, 65536, 65536)
+    path = write_database(tmp_path / "x.sqlite", device=device)
+    *rejected, last = rows("explain", "softmax", "64x64", "--device", device.name, "--db", str(path))
+    assert rejected
+    assert last["tier"] == "safe"
+    assert "nothing of what was proposed can run; no float32 size was tuned on it; no GPU of its generation was tuned" in last["verdict"]

@@ -137,11 +137,24 @@ class Selector:
             if not candidate.rejected:
                 chosen = candidate
                 break
+        if chosen and chosen.tier == "safe":
+            chosen = seen[-1] = chosen._replace(note=self._last_resort(problem, len(seen) > 1))
         near = (
             self._judged(problem, self._why_not, "nearest", entry, distance) for entry, distance in self._near.around(problem, EXPLAINED)
         )
         model = self.knowledge.models.get((self.device.name, problem.dtype))
         return Explanation(problem, self.device, chosen, tuple(seen), tuple(near), model, beyond.get(chosen.tier) if chosen else None)
+
+    def _last_resort(self, problem: Problem, others: bool) -> str:
+        """Why no tier before the last one has an answer."""
+        if problem.empty:
+            return "nothing is to be computed"
+        why = [] if next(self._near.around(problem, 1), None) else [f"no {problem.dtype} size was tuned on it"]
+        if why and self._relative is None:
+            why.append("the emulator stands for no GPU" if self.device.is_emulator else "no GPU of its generation was tuned")
+        if not self.device.is_emulator and not others:
+            why.append("the operation proposes no default here")
+        return "; ".join(["nothing of what was proposed can run" if others else "nothing nearer is known", *why])
 
     def candidates(self, problem: Problem) -> Iterator[Candidate]:
         """Every candidate in the order of the tiers, judged; a configuration that was rejected once is not proposed again."""
