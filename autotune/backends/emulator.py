@@ -116,7 +116,7 @@ class EmulatorBench:
         self._worker.call("open", self._key, self._operation.folder, problem, self._seed, timeout_s=allowed_s)
 
     def check(self, instance: Instance) -> Check:
-        check: Check = self._call("check", instance, launches=3)
+        check: Check = self._call("check", instance, launches=4)
         return check
 
     def sample(self, instance: Instance, kind: RoundKind, samples: int, *, single: bool = False) -> Round:
