@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,7 @@ from autotune.report.style import OUTCOMES, PALETTE
 from autotune.trial import Outcome, Round
 from tests.command import refused, run, said
 from tests.database_samples import COLD, DEVICE, ENVIRONMENT
+from tests.dispatch_cases import V3, write_database
 from tests.report_samples import MARKUP, SIZES, configurations, measured, source
 
 RESULTS = Path(__file__).parent.parent / "results" / "nvidia-h200.sqlite"
@@ -295,6 +297,40 @@ def test_every_outcome_that_is_a_failure_has_a_colour_and_white_reads_on_every_v
         assert contrast(colour, "#14171b") >= 3, colour
 
 
+def test_no_two_versions_have_nearly_the_same_colour() -> None:
+    distances = {(one, other): math.dist(_lab(one), _lab(other)) for one, other in combinations(PALETTE, 2)}
+    assert min(distances.values()) > 25, min(distances, key=lambda pair: distances[pair])
+
+
+def _lab(colour: str) -> tuple[float, float, float]:
+    """CIE L*a*b* of an sRGB colour under D65, in which a distance of 2 is just seen (IEC 61966-2-1, CIE 15)."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    fx, fy, fz = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+@pytest.mark.parametrize(
+    ("command", "searched"),
+    [
+        ("autotune sweep softmax", True),
+        ("autotune.sweep('softmax')", True),
+        ("autotune sweep softmax --exhaustive", False),
+        ("record", False),
+    ],
+)
+def test_only_a_search_is_said_to_have_converged(command: str, searched: bool, tmp_path: Path) -> None:
+    path = measured(tmp_path / "x.sqlite")
+    with Database(path) as db:
+        with db.write() as connection:
+            connection.execute("UPDATE runs SET command = ?", (command,))
+        assert {one["searched"] for one in collect(db)} == {searched}
+        assert all("searched" not in row for one in collect(db) for row in one["provenance"])
+
+
 def contrast(one: str, other: str) -> float:
     """The contrast ratio of two colours (WCAG 2.2, relative luminance)."""
     lights = sorted(_luminance(colour) for colour in (one, other))
@@ -320,6 +356,17 @@ def test_a_picture_loses_nothing_when_it_is_packed() -> None:
     clear = bytes([1, 250, 0, 7, 254, 10, 1, 255, 0]) + opaque[9:]
     assert packed(png(6, clear)) == png(6, clear)
     assert packed(packed(png(6, opaque))) == packed(png(6, opaque))
+
+
+def test_of_one_size_there_is_no_plane_to_draw(tmp_path: Path) -> None:
+    heights = []
+    for name, size in (("one", ((4096, 4096, V3),)), ("two", ((4096, 4096, V3), (64, 4096, V3)))):
+        path = write_database(tmp_path / f"{name}.sqlite", size)
+        with Database(path) as db, db.write() as connection:
+            connection.execute("UPDATE best SET copy_us = 9.5")
+        said("report", "--png", str(tmp_path / f"{name}.png"), "--scale", "1", "--db", str(path))
+        heights.append(struct.unpack(">I", (tmp_path / f"{name}.png").read_bytes()[20:24])[0])
+    assert heights[0] + 400 < heights[1]
 
 
 def test_the_picture_of_the_readme_is_small(tmp_path: Path) -> None:

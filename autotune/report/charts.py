@@ -121,7 +121,7 @@ def _shares(colours: Spec) -> Spec:
                 "encoding": {"y": {"field": "share", "type": "quantitative"}},
             },
             {
-                "mark": {"type": "text", "align": "right", "x": "width", "y": -8, "color": "#454c56", "fontSize": 12},
+                "mark": {"type": "text", "align": "right", "baseline": "bottom", "x": "width", "y": -8, "color": "#454c56", "fontSize": 12},
                 "encoding": {"text": {"field": "said"}},
             },
         ],

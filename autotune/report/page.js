@@ -107,7 +107,7 @@ function figures(shown) {
   ];
   const raced = shown.problems.filter((row) => row.gap != null);
   if (raced.length)
-    facts.push(["best kernels ahead beyond noise", `${raced.filter((row) => row.beyond_noise).length} of ${raced.length}`]);
+    facts.push(["ahead of their runner-up beyond noise, of those that have one", `${raced.filter((row) => row.beyond_noise).length} of ${raced.length}`]);
   if (shares.length)
     facts.push(
       ["of copy, median over sizes", percent(median(shares))],
@@ -155,9 +155,9 @@ function drawPlane(shown, size) {
   return draw(
     byId("plane"),
     "plane",
-    { plane: problems.length ? shown.plane : [], problems },
+    problems.length > 1 ? { plane: shown.plane, problems } : {},
     `Which version wins over the plane of rows and columns. ${caption}`,
-    "No size has a right result yet.",
+    problems.length ? `Only ${problems[0].size} was tuned; from the second size on this shows which version wins where.` : "No size has a right result yet.",
     // A size that never ran right has no disc to put a ring around.
     { params: crowding(shown), layer: charts.plane.layer.filter(({ name }) => name !== "chosen" || problems.some((row) => row.chosen)) },
   );
@@ -227,12 +227,16 @@ function drawConvergence(shown, chosen) {
     .slice(0, 60)
     .flatMap((row) => row.convergence.map((step) => ({ ...step, size: row.size })));
   const steps = convergence.filter((step) => step.version);
-  const near = steps.find((step) => step.slowdown <= 1.01);
   const { tried, trials } = shown.problems.find((row) => row.size === chosen?.size) ?? {};
+  const near = steps.find((step) => step.slowdown <= 1.01);
+  const thinned = tried > trials;
   const caption = [
-    near ? `Within 1 % of the final best after ${plural(near.trial, "trial")} of ${convergence.at(-1).trial.toLocaleString("en")}.` : "",
-    near && tried > trials ? `${plural(tried, "configuration")} were tried; the curve is of the ${plural(trials, "trial")} in the file.` : "",
-  ].join(" ");
+    near && shown.searched && !thinned ? `Within 1 % of the final best after ${plural(near.trial, "trial")} of ${convergence.at(-1).trial.toLocaleString("en")}.` : "",
+    near && !shown.searched ? "These trials were not searched for but tried one after the other: their order says nothing of a search." : "",
+    near && thinned ? `${plural(tried, "configuration")} were tried; the curve is of the ${plural(trials, "trial")} in the file.` : "",
+  ]
+    .filter(Boolean)
+    .join(" ");
   byId("convergence").nextElementSibling.textContent = caption;
   table("convergence-table", "Each trial that was faster than all before it", steps, [
     ["trial", (r) => r.trial, true],

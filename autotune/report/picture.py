@@ -16,11 +16,14 @@ Row = dict[str, Any]
 
 WIDTH_PX = 760
 LEGEND_PX = 58  # that an entry takes
-CHARTS = {
+CHARTS: dict[str, tuple[str, str | list[str]]] = {
     "plane": ("Which version wins where", "Discs: tuned sizes. Shade: the version of the nearest tuned size. K is 1024."),
     "shares": (
         "How near each version comes to a copy",
-        "Best configuration of each version, by time of a device copy of the same bytes over its time.",
+        [
+            "Best configuration of each version, by time of a device copy of the same bytes over its time.",
+            "Lines: the largest matrix with aligned rows at each doubling of columns. Small dots: the other sizes.",
+        ],
     ),
 }
 
@@ -30,7 +33,7 @@ def picture(series: Row, scale: float = 2) -> bytes:
     shares = [row for row in series["shares"] if row["share"] is not None]
     problems = [row for row in series["problems"] if row["version"]]
     drawn_in = {"plane": problems, "shares": shares}
-    names = list(CHARTS) if shares else ["plane"]
+    names = ["plane"] if not shares else list(CHARTS) if len(problems) > 1 else ["shares"]  # one size makes no plane
     charts = {name: specifications(versions_in(row["version"] for row in drawn_in[name]))[name] for name in names}
     drawn = [
         {key: value for key, value in charts[name].items() if key not in ("$schema", "config", "autosize", "params")}
