@@ -3,9 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
 from typing import Self
 
+from autotune.errors import UsageError
+
 Value = int | str
+MOST_SHOWN = 60  # characters of what is no configuration
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,9 +31,8 @@ class Configuration:
 
     @classmethod
     def from_json(cls, version: str, text: str) -> Self:
-        """The configuration whose `to_json` is `text`."""
-        parameters: Mapping[str, Value] = json.loads(text)
-        return cls(version, tuple(parameters.items()))
+        """The configuration whose `to_json` is `text`. Raises UsageError where that is no object of texts and finite 64-bit numbers."""
+        return cls(version, _parsed(text))
 
     def __getitem__(self, name: str) -> Value:
         for key, value in self.parameters:
@@ -48,3 +52,21 @@ class Configuration:
 
     def __str__(self) -> str:
         return f"{self.version} " + ", ".join(f"{name} {value}" for name, value in self.parameters)
+
+
+@lru_cache(maxsize=4096)  # a database says the same for every problem
+def _parsed(text: str) -> tuple[tuple[str, Value], ...]:
+    try:
+        parameters: Mapping[str, Value] = json.loads(text)
+        if isinstance(parameters, dict) and all(map(_is_value, parameters.values())):
+            return tuple(parameters.items())
+    except (ValueError, RecursionError):  # of what is no JSON, and of brackets without end
+        pass
+    short = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    raise UsageError(f"parameters {short!r} are not a JSON object of texts and finite numbers of at most 64 bits")
+
+
+def _is_value(value: object) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    return isinstance(value, str) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)

@@ -155,7 +155,7 @@ def test_whatever_one_cell_says_all_other_sizes_are_answered_as_before(case: Cas
         ("best", "time_us", float("inf"), "row 1 of best .*inf is no time"),
         ("best", "problem", 99, "row 1 of best .*names a row that is missing"),
         ("configurations", "parameters", "[1, 2]", "row 1 of best"),
-        ("configurations", "parameters", "{", "row 1 of best .*Expecting property name"),
+        ("configurations", "parameters", "{", "row 1 of best .*are not a JSON object"),
         ("configurations", "parameters", '{"block": 7}', "2 tuned sizes in .*loose.sqlite are of another state"),
         ("problems", "rows", -4, "row 1 of best .*no matrix has such a size"),
         ("problems", "dtype", "float17", "row 1 of best .*'float17' is no dtype"),

@@ -36,6 +36,7 @@ class Connection:
     def __init__(self, path: str | Path, mode: Mode = "write", create: bool = False) -> None:
         self.path = Path(path)
         self.mode = mode
+        self.complained = set[str]()  # the tables of which it was said that rows are left out
         self._file: tuple[int, int] | None = None  # which file was opened to be written
         self._made: list[Path] = []  # the file and folders that were made for it
         try:

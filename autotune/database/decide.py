@@ -213,7 +213,7 @@ def _evidence(connection: sqlite3.Connection, trial_id: int, run_id: int) -> tup
     ).fetchone()
     if not row:
         raise AutotuneError(f"trial {trial_id} or run {run_id} is not in the database, so nothing can be settled on it")
-    return int(row[0]), bool(row[1]), str(row[2])
+    return int(row[0]), bool(row[1]), str(row[2]) if row[2] in ("local", "imported", "shipped") else "imported"
 
 
 def _measured(connection: sqlite3.Connection, values: Mapping[str, object]) -> bool:

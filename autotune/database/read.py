@@ -11,6 +11,7 @@ from autotune.configuration import Configuration
 from autotune.database.connection import Connection, Row
 from autotune.database.keys import UNDER, device_key, equal, problem_key, under
 from autotune.database.packing import unpack
+from autotune.database.sound import samples_of, sound
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
@@ -93,7 +94,7 @@ class Reader(Connection):
             parameters.append(int(replayed))
         rows = self.select(f"{_TRIALS} WHERE {' AND '.join(where)} ORDER BY t.id", parameters)
         rounds = self._rounds([row["trial_id"] for row in rows])
-        return [_trial(row, rounds.get(row["trial_id"], ())) for row in rows]
+        return sound(self, "trials", rows, lambda row: _trial(row, rounds.get(row["trial_id"], ())), "trial_id")
 
     def attempts(
         self, device: Device, timing: TimingProtocol, problem: Problem, template_shas: Collection[str] | None = None
@@ -113,17 +114,16 @@ class Reader(Connection):
     ) -> dict[Configuration, str]:
         """The configurations that must not be selected, each with its reason: everywhere, and with `problem` also for that problem."""
         rows = self.select(
-            "SELECT c.version, c.parameters, s.sha, b.reason FROM blocked b JOIN configurations c ON c.id = b.configuration "
+            "SELECT b.id, c.version, c.parameters, s.sha, b.reason FROM blocked b JOIN configurations c ON c.id = b.configuration "
             f"JOIN templates s ON s.id = b.template WHERE b.device = (SELECT id FROM devices WHERE {equal(device_key(device))}) "
             "AND c.operation = ? AND b.dtype = ? AND (b.problem IS NULL"
             + (f" OR b.problem = (SELECT id FROM problems WHERE {equal(problem_key(problem))}))" if problem else ")"),
             [*device_key(device).values(), operation, dtype, *(problem_key(problem).values() if problem else ())],
         )
-        return {
-            Configuration.from_json(row["version"], row["parameters"]): row["reason"]
-            for row in rows
-            if template_shas is None or row["sha"] in template_shas
-        }
+        current = [row for row in rows if template_shas is None or row["sha"] in template_shas]
+        return dict(
+            sound(self, "blocked", current, lambda row: (Configuration.from_json(row["version"], row["parameters"]), row["reason"]))
+        )
 
     def load_binary(self, sha: str) -> bytes:
         """The cubin or PTX with this hash. Raises KeyError when there is none, AutotuneError when its bytes are not what was stored."""
@@ -137,14 +137,13 @@ class Reader(Connection):
 
     def _rounds(self, trials: Collection[int]) -> dict[int, list[Round]]:
         rows = self.select(
-            "SELECT trial, kind, samples_us, launches_per_sample, sm_clock_mhz, throttled FROM rounds "
+            "SELECT id, trial, kind, samples_us, launches_per_sample, sm_clock_mhz, throttled FROM rounds "
             "WHERE trial IN (SELECT value FROM json_each(?)) ORDER BY trial, number",
             (json.dumps(list(trials)),),
         )
         rounds: dict[int, list[Round]] = defaultdict(list)
-        for row in rows:
-            samples = tuple(json.loads(row["samples_us"]))
-            rounds[row["trial"]].append(Round(row["kind"], samples, row["launches_per_sample"], row["sm_clock_mhz"], row["throttled"]))
+        for trial, taken in sound(self, "rounds", rows, _round):
+            rounds[trial].append(taken)
         return rounds
 
 
@@ -177,6 +176,13 @@ def problem_of(row: Row) -> Problem:
         row["output_alignment"],
         bool(row["in_place"]),
     )
+
+
+def _round(row: Row) -> tuple[int, Round]:
+    if row["kind"] not in CARE:
+        raise ValueError(f"{row['kind']!r} is no kind of round")
+    samples_us = samples_of(row["samples_us"])
+    return row["trial"], Round(row["kind"], samples_us, row["launches_per_sample"], row["sm_clock_mhz"], row["throttled"])
 
 
 def _trial(row: Row, rounds: Iterable[Round]) -> StoredTrial:

@@ -12,6 +12,7 @@ from autotune.database.keys import device_key, equal, problem_key
 from autotune.database.read import Reader, StoredTrial, problem_of
 from autotune.database.recall import Recaller
 from autotune.database.rows import Inspector
+from autotune.database.sound import sound
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.operation import Operation
@@ -132,9 +133,9 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
                     "ORDER BY p.id",
                     (device.name, device.sm_count, device.l2_bytes, device.bus_bits, timing.name, timing.rule),
                 )
-                for row in rows:
-                    if only is None or (row["device"], row["id"]) in only:
-                        yield device, timing, problem_of(row)
+                chosen = [row for row in rows if only is None or (row["device"], row["id"]) in only]
+                for problem in sound(self, "problems", chosen, problem_of):
+                    yield device, timing, problem
 
     def _mark(self, settled: Settled | None, state: State) -> None:
         if settled is not None and settled.state != state:

@@ -7,6 +7,7 @@ from autotune.database.connection import Connection, Row
 from autotune.database.decide import Settled
 from autotune.database.keys import device_key, problem_key
 from autotune.database.read import problem_of
+from autotune.database.sound import require_time, sound
 from autotune.device import EMULATOR, Device
 from autotune.problem import Problem
 from autotune.source import Source
@@ -19,7 +20,7 @@ class Recaller(Connection):
     def devices_measured(self) -> list[Device]:
         """The devices that have trials, in the order in which they first did."""
         rows = self.select("SELECT * FROM devices d WHERE EXISTS (SELECT 1 FROM runs u WHERE u.device = d.id) ORDER BY id")
-        return [_device(row) for row in rows]
+        return sound(self, "devices", rows, _device)
 
     def protocols_measured(self, device: Device) -> list[TimingProtocol]:
         """The protocols under which `device` has runs."""
@@ -46,7 +47,7 @@ class Recaller(Connection):
             f"AND b.protocol = {_PROTOCOL} ORDER BY b.id",
             (operation, *device_key(device).values(), timing.name, timing.rule),
         )
-        return [problem_of(row) for row in rows]
+        return sound(self, "problems", rows, problem_of)
 
     def templates(self, operation: str) -> list[tuple[str, Source]]:
         """Every template of `operation` that is stored, with its version's name."""
@@ -71,7 +72,7 @@ class Recaller(Connection):
             f"WHERE b.device = {_DEVICE} AND b.protocol = {_PROTOCOL} AND b.problem = {_PROBLEM}",
             (*device_key(device).values(), timing.name, timing.rule, *problem_key(problem).values()),
         )
-        return _settled(rows[0]) if rows else None
+        return next(iter(sound(self, "best", rows, _settled)), None)
 
 
 def _id(table: str, columns: Iterable[str]) -> str:
@@ -102,6 +103,7 @@ def _device(row: Row) -> Device:
 
 def _settled(row: Row) -> Settled:
     following = row["next_version"]
+    require_time(row["time_us"])
     return Settled(
         configuration=Configuration.from_json(row["version"], row["parameters"]),
         trial_id=row["trial"],

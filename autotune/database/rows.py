@@ -1,9 +1,9 @@
 """What `inspect` shows: plain dicts, one per row, with units in the column names."""
 
-import json
 from collections.abc import Mapping, Sequence
 
 from autotune.database.connection import Connection, Row
+from autotune.database.sound import parameters_of, require_problem, require_time, require_trial, sound
 from autotune.database.views import BEST_PER_VERSION_WHERE
 
 
@@ -20,7 +20,8 @@ class Inspector(Connection):
         version: str | None = None,
     ) -> list[Row]:
         """The best configuration of every problem. `spread`, `gap` and `fraction_of_copy` are ratios, `parameters` a dict."""
-        return [_readable_best(row) for row in self._filtered("best_kernels", _BEST_ORDER, operation, rows, cols, dtype, device, version)]
+        found = self._filtered("best_kernels", _BEST_ORDER, operation, rows, cols, dtype, device, version)
+        return sound(self, "best", found, _readable_best, "trial")
 
     def replayed_sizes(self) -> set[tuple[str, str, int, int]]:
         """Device, dtype, rows and columns of what was settled by replaying another database's measurements."""
@@ -45,7 +46,8 @@ class Inspector(Connection):
         filters = {"p.operation": operation, "p.rows": rows, "p.cols": cols, "p.dtype": dtype, "d.name": device, "c.version": version}
         where, parameters = _where(filters)
         found = BEST_PER_VERSION_WHERE.format(condition=where.removeprefix("WHERE ") or "true")
-        return [_readable(row) for row in self.select(f"SELECT * FROM ({found}) ORDER BY {_BEST_ORDER}, time_us", parameters)]
+        best = self.select(f"SELECT * FROM ({found}) ORDER BY {_BEST_ORDER}, time_us", parameters)
+        return sound(self, "trials", best, _readable, "trial")
 
     def trial_rows(
         self,
@@ -70,7 +72,7 @@ class Inspector(Connection):
         }
         where, parameters = _where(filters)
         found = self.select(f"SELECT * FROM trial_results {where} ORDER BY trial DESC LIMIT ?", [*parameters, limit])
-        return [_readable(row) for row in found]
+        return sound(self, "trials", found, _readable_trial, "trial")
 
     def problems(self, operation: str | None = None) -> list[Row]:
         """The problems that have trials or a best, with their layout and how many trials each has."""
@@ -121,14 +123,14 @@ class Inspector(Connection):
         """The pins, by device, operation and sizes."""
         where, parameters = _where({"operation": operation})
         found = self.select(f"SELECT * FROM pinned {where} ORDER BY device, operation, dtype, least_rows, least_cols", parameters)
-        return [_decided(row) for row in found]
+        return sound(self, "pins", found, _decided, "why")
 
     def blocked_rows(self, operation: str | None = None) -> list[Row]:
         """The blocked configurations; `rows` and `cols` are None where a configuration is blocked for every size."""
         where, parameters = _where({"operation": operation})
         order = "device, operation, dtype, version, parameters, rows, cols"
         found = self.select(f"SELECT * FROM blocked_configurations {where} ORDER BY {order}", parameters)
-        return [_decided(row) for row in found]
+        return sound(self, "blocked", found, _decided, "reason")
 
     def _filtered(
         self, view: str, order: str, operation: object, rows: object, cols: object, dtype: object, device: object, version: object
@@ -155,14 +157,21 @@ def _decided(row: Row) -> Row:
 
 def _readable(row: Row) -> Row:
     """JSON text as objects, 0 and 1 as truth."""
-    row["parameters"] = json.loads(row["parameters"])
+    row["parameters"] = parameters_of(row["parameters"])
     for flag in ("replayed", "in_place", "beyond_noise"):
         if flag in row:
             row[flag] = bool(row[flag])
     return row
 
 
+def _readable_trial(row: Row) -> Row:
+    require_trial(row)
+    return _readable(row)
+
+
 def _readable_best(row: Row) -> Row:
+    require_time(row["time_us"])
+    require_problem(row)
     version, parameters = row.pop("runner_up_version"), row.pop("runner_up_parameters")
-    row["runner_up"] = {"version": version, "parameters": json.loads(parameters)} if version else None
+    row["runner_up"] = {"version": version, "parameters": parameters_of(parameters)} if version else None
     return _readable(row) if version else _readable(row) | {"beyond_noise": None}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from autotune.database.connection import Connection, Row
+from autotune.database.sound import samples_of, sound
 from autotune.finite import finite
 from autotune.trial import Outcome
 
@@ -70,13 +71,13 @@ def _measurements(row: Row, runtimes_ms: list[float]) -> Iterator[Row]:
 def _samples(database: Connection, trials: list[int]) -> dict[int, list[float]]:
     """The samples behind each trial's time, in milliseconds: those of the most careful kind that it reached."""
     rows = database.select(
-        "SELECT trial, samples_us FROM rounds r WHERE trial IN (SELECT value FROM json_each(?)) "
+        "SELECT id, trial, samples_us FROM rounds r WHERE trial IN (SELECT value FROM json_each(?)) "
         "AND kind = (SELECT min(kind) FROM rounds WHERE trial = r.trial) ORDER BY trial, number",
         (json.dumps(trials),),
     )
     found: dict[int, list[float]] = {}
-    for row in rows:
-        found.setdefault(row["trial"], []).extend(us / 1e3 for us in finite(json.loads(row["samples_us"])) if us is not None)
+    for trial, samples_us in sound(database, "rounds", rows, lambda row: (row["trial"], samples_of(row["samples_us"]))):
+        found.setdefault(trial, []).extend(us / 1e3 for us in samples_us)
     return found
 
 

@@ -136,10 +136,11 @@ def read(database: "Database", operation: Operation, device: Device, timing: Tim
     Where a configuration was measured again, its most careful measurement counts, and the latest of those.
     """
     from autotune.database.read import problem_of
+    from autotune.database.sound import sound
 
     templates = {name: template.sha for name, template in source.templates(operation)}
     rows = database.select(
-        "SELECT operation, rows, cols, dtype, input_stride, output_stride, input_alignment, output_alignment, in_place, version, "
+        "SELECT trial, operation, rows, cols, dtype, input_stride, output_stride, input_alignment, output_alignment, in_place, version, "
         "parameters, time_us, template_sha FROM trial_results WHERE operation = ? AND dtype = ? AND device = ? AND protocol = ? "
         "AND protocol_rule = ? AND outcome IN ('ok', 'pruned') AND time_us > 0 ORDER BY evidence DESC, trial",
         (operation.name, dtype, device.name, timing.name, timing.rule),
@@ -147,17 +148,20 @@ def read(database: "Database", operation: Operation, device: Device, timing: Tim
     configurations: dict[tuple[str, str], Configuration | None] = {}
     problems: dict[tuple[object, ...], dict[Configuration, float]] = {}
     times: dict[Problem, dict[Configuration, float]] = {}
-    for row in rows:
+
+    def add(row: dict[str, Any]) -> None:
         named = (row["version"], row["parameters"])
         if named not in configurations:
             configurations[named] = _declared(operation, *named)
         configuration = configurations[named]
         if configuration is None or not (stale or row["template_sha"] == templates.get(row["version"])):
-            continue
-        size = tuple(row.values())[1:9]
+            return
+        size = tuple(row.values())[2:10]
         if size not in problems:
             problems[size] = times.setdefault(problem_of(row), {})
         problems[size][configuration] = row["time_us"]
+
+    sound(database, "trials", rows, add, "trial")
     return Matrix.of(operation, device, times, templates)
 
 
