@@ -23,3 +23,8 @@ class KernelError(AutotuneError):
 
 class StorageError(AutotuneError):
     """The database could not be written for want of room; what was stored before is kept, and the same write may succeed later."""
+
+
+def installing(extra: str) -> str:
+    """How to install an extra of this package, as the end of a sentence: the same words wherever it is missing."""
+    return f'pip install ".[{extra}]" in a checkout, pip install "pycuda-autotune[{extra}]" elsewhere'

@@ -151,7 +151,7 @@ def finished(folder: Path, operation: Operation, spaces: Spaces) -> set[Problem]
     current = templates_here(operation)
     done: set[Problem] = set()
     for source in sources(folder):
-        with opened(source) as path, Database(path) as database:
+        with opened(source) as path, Database(path, mode="read") as database:  # an export among them is never written
             tried: dict[Problem, set[Configuration]] = {}
             for row in database.select(_TRIED, (operation.name,)):
                 if current.get(row["version"]) == row["sha"]:

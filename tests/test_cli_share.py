@@ -241,6 +241,21 @@ def test_what_follows_from_trials_that_are_pruned_follows_from_those_that_are_le
     assert left == untouched
 
 
+def test_our_own_t4_is_said_to_be_for_export_only(small: Path, tmp_path: Path) -> None:
+    target = tmp_path / "trials.json"
+    said("export", "--t4", str(target), "--db", str(small))
+    sentence = refused("import", str(target), "--db", str(tmp_path / "new.sqlite"))
+    assert "is a T4 document, which is for export only" in sentence
+    assert "nothing was imported" in sentence
+
+
+@pytest.mark.parametrize("command", [("report", "--html", "x.html"), ("export", "--t4", "x.json"), ("explain", "softmax", "4x4")])
+def test_a_device_that_is_not_there_is_a_mistake_wherever_it_is_named(command: tuple[str, ...], small: Path) -> None:
+    sentence = refused(*command, "--device", "test gpu", "--db", str(small))
+    assert "device 'test gpu' is" in sentence
+    assert "'Test GPU'" in sentence
+
+
 def test_of_an_operation_that_is_not_here_no_runner_up_is_named_whose_trial_is_gone(small: Path) -> None:
     said("prune", "--failed", "--yes", "--db", str(small))
     (now,) = rows("inspect", "best", "--db", str(small))

@@ -112,6 +112,15 @@ def test_what_is_recorded_whole_is_not_measured_again_and_what_was_cut_short_is(
         assert not database.select("SELECT * FROM selectors")
 
 
+def test_an_export_counts_among_what_is_recorded_and_is_only_read(tmp_path: Path) -> None:
+    measured(tmp_path / "whole.sqlite", PROBLEMS[:1])
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    with Database(tmp_path / "whole.sqlite") as database:
+        database.export(folder / "a.sqlite")
+    assert recording.finished(folder, SOFTMAX, SPACES) == set(PROBLEMS[:1])
+
+
 def test_trials_of_another_template_do_not_count_as_recorded(tmp_path: Path) -> None:
     measured(tmp_path / "a.sqlite", PROBLEMS[:1])
     with Database(tmp_path / "a.sqlite") as database, database.write() as connection:

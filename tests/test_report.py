@@ -21,6 +21,7 @@ from autotune.configuration import Configuration
 from autotune.database import Database
 from autotune.dispatch.knowledge import Knowledge, Tuned
 from autotune.dispatch.selection import _Map
+from autotune.errors import installing
 from autotune.problem import Problem
 from autotune.report.data import _stretches, collect, embeddable
 from autotune.report.effects import Tally
@@ -262,7 +263,7 @@ def test_where_nothing_ran_right_a_page_says_so_and_a_picture_is_refused(tmp_pat
 def test_what_cannot_be_reported_is_one_sentence(database: Path, tmp_path: Path) -> None:
     page = str(tmp_path / "x.html")
     assert "give --html FILE" in refused("report", "--db", str(database))
-    assert "no trials of Abacus" in refused("report", "--html", page, "--device", "Abacus", "--db", str(database))
+    assert "device 'Abacus' is not in database" in refused("report", "--html", page, "--device", "Abacus", "--db", str(database))
     assert "/no/such.sqlite" in refused("report", "--html", page, "--db", "/no/such.sqlite")
     status, out, err = run("report", "--html", "/no/such/folder/x.html", "--db", str(database))
     assert (status, out) == (1, "")
@@ -279,7 +280,7 @@ def test_without_the_library_the_report_says_how_to_install_it(database: Path, t
         timeout=60,
     )
     assert done.returncode == 2
-    assert done.stderr == 'autotune: a report needs vl-convert; install it with pip install "pycuda-autotune[report]"\n'
+    assert done.stderr == f"autotune: a report needs vl-convert; install it with: {installing('report')}\n"
 
 
 def test_embedded_json_ends_no_script_and_holds_no_nan() -> None:

@@ -2,8 +2,8 @@
 
 import base64
 import dataclasses
-import re
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 

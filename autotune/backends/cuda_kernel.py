@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from autotune.definition import Bounds, Launch
 from autotune.device import PORTABLE_CLUSTER, SHARED_BYTES_WITHOUT_ASKING
-from autotune.errors import UsageError
+from autotune.errors import UsageError, installing
 from autotune.trial import Failure, Instance, Outcome
 
 ARGUMENTS = struct.Struct("PPqqqqP")  # the one interface of all kernels, see `autotune.operation.Operation`
 NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14  # of CUfunction_attribute; PyCUDA passes the number on and has no name for it
 
-INSTALL = 'install it with: pip install "pycuda-autotune[cuda]"'
+INSTALL = f"install it with: {installing('cuda')}"
 
 
 def pycuda_driver() -> Any:

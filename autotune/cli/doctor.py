@@ -14,7 +14,7 @@ from autotune.catalogue import operation_names
 from autotune.cli.options import db_option
 from autotune.cli.output import Column, Form, Row, counted, emit, on_device, reading
 from autotune.database import Database, default_path, shipped_databases
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, installing
 
 # name, module, distribution, what it is for, how to get it
 PACKAGES = (
@@ -23,11 +23,11 @@ PACKAGES = (
         "pycuda",
         "pycuda",
         "tuning on a GPU",
-        'pip install "pycuda-autotune[cuda]", or python scripts/install_pycuda.py in a checkout',
+        f"{installing('cuda')}; where PyCUDA does not build by itself, first: python scripts/install_pycuda.py",
     ),
-    ("cuda-bindings", "cuda.bindings", "cuda-bindings", "dispatch on a GPU", 'pip install "pycuda-autotune[run]"'),
-    ("nvidia-ml-py", "pynvml", "nvidia-ml-py", "the clocks of a GPU", 'pip install "pycuda-autotune[cuda]"'),
-    ("vl-convert", "vl_convert", "vl-convert-python", "autotune report", 'pip install "pycuda-autotune[report]"'),
+    ("cuda-bindings", "cuda.bindings", "cuda-bindings", "dispatch on a GPU", installing("run")),
+    ("nvidia-ml-py", "pynvml", "nvidia-ml-py", "the clocks of a GPU", installing("cuda")),
+    ("vl-convert", "vl_convert", "vl-convert-python", "autotune report", installing("report")),
 )
 
 COLUMNS = (

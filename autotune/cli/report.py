@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from autotune.cli.options import DEFAULT_DTYPE, NumberRange, db_option, dtype_option, reading_database
+from autotune.cli.options import DEFAULT_DTYPE, NumberRange, db_option, dtype_option, reading_database, require_known
 from autotune.database.placing import same_file, write_over
 from autotune.element import element
 from autotune.errors import UsageError
@@ -50,6 +50,7 @@ def report_command(
 
     vl_convert()
     with reading_database(db) as database:
+        require_known(database, "device", device)
         series = collect(database, device, element(dtype).name if dtype else None)
         hashed = sum(one["trials_in_all"] for one in series) <= MOST_HASHED
         content = database.content_hash() if html_file and hashed else ""

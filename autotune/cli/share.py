@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from autotune.catalogue import load, operation_names
-from autotune.cli.options import db_option, dtype_option, kernels_option, reading_database, size_option
+from autotune.cli.options import db_option, dtype_option, kernels_option, reading_database, require_known, size_option
 from autotune.cli.output import Column, Form, Row, counted, emit, reading, say
 from autotune.database import Database, default_path
 from autotune.database.kernel_tuner import import_cache
@@ -67,6 +67,7 @@ def export_command(
     if file and any((device, size, dtype)):
         raise UsageError("--device, --size and --dtype choose trials for --t4 and --optuna; FILE is the whole database")
     with reading_database(db) as database:
+        require_known(database, "device", device)
         if file:
             rows = database.export(file)["rows"]
             held = counted(rows["trials"], "trial"), counted(rows["best"], "best kernel"), counted(rows["binaries"], "compiled kernel")

@@ -51,6 +51,11 @@ def read_cache(path: Path, dtype: str = "float32") -> Cache:
     Raises UsageError when the file is not one, or is of a size that is computed by a function.
     """
     document, cut = _parsed(path)
+    if isinstance(document, dict) and "schema_version" in document and "results" in document:
+        raise UsageError(
+            f"{path} is a T4 document, which is for export only, for it lacks the problems and samples that a database holds; import the "
+            "database that it was made from"
+        )
     try:
         json.dumps(document, ensure_ascii=False).encode()  # JSON can spell halves of characters, which no text of a database may hold
         problem = Problem(_name(document["kernel_name"], "kernel_name"), *_size(document["problem_size"]), dtype)

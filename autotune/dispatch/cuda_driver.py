@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from autotune.device import Device
-from autotune.errors import KernelError, UsageError
+from autotune.errors import KernelError, UsageError, installing
 
 
 def driver() -> Any:
@@ -18,9 +18,7 @@ def driver() -> Any:
     try:
         from cuda.bindings import driver as module
     except ImportError as error:
-        raise UsageError(
-            f"cuda-bindings is not installed ({error}); pip install 'pycuda-autotune[run]', or use device='emulator' without a GPU"
-        ) from None
+        raise UsageError(f"cuda-bindings is not installed ({error}); {installing('run')}, or use device='emulator' without a GPU") from None
     try:
         code = int(module.cuInit(0)[0])
     except Exception as error:

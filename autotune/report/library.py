@@ -1,6 +1,6 @@
 """The library that draws: Vega, Vega-Lite and vega-embed for the page, and their renderer for pictures, all from vl-convert.
 
-It is an extra, `pip install "pycuda-autotune[report]"`, because it is large and only reports need it.
+It is an extra, `[report]`, because it is large and only reports need it.
 """
 
 import os
@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import ModuleType
 
 from autotune.cubins import default_folder
-from autotune.errors import UsageError
+from autotune.errors import UsageError, installing
 from autotune.report.charts import VEGA_LITE
 
 
@@ -18,7 +18,7 @@ def vl_convert() -> ModuleType:
     try:
         import vl_convert
     except ImportError as error:
-        raise UsageError('a report needs vl-convert; install it with pip install "pycuda-autotune[report]"') from error
+        raise UsageError(f"a report needs vl-convert; install it with: {installing('report')}") from error
     return vl_convert
 
 
