@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from autotune.cli import compare, doctor, explain, inspect, prune, share, sweep
+from autotune.cli import compare, doctor, explain, inspected, prune, share, sweep
 from autotune.cli.output import counted, in_bytes, parameters
 from autotune.cli.table import Column, Row, lines, wrap
 from autotune.database import Database, shipped_databases
@@ -54,13 +54,16 @@ RULE = {"rule": "superseded", "trials": 12345, "why": "repeated later with at le
 SWEPT = KERNEL | {"time_us": 33.58, "gb_per_s": 3996.7, "fraction_of_copy": 0.982, "trials": 275, "recorded_on": "NVIDIA H200"}
 
 TABLES: dict[str, tuple[tuple[Column, ...], list[Row]]] = {
-    "best": (inspect.BEST, stored("best")),
-    "best of one size": (inspect.BEST + inspect.RUNNER_UP, [row for row in stored("best") if (row["rows"], row["cols"]) == (4096, 4096)]),
-    "trials": (inspect.TRIALS, stored("trials")),
-    "versions": (inspect.VERSIONS, stored("versions")),
-    "misses": (inspect.MISSES, stored("misses")),
-    "pins": (inspect.PINS, [PIN] * 4),
-    "blocked": (inspect.BLOCKED, [KERNEL | {"rows": None, "cols": None, "reason": REASON}] * 4),
+    "best": (inspected.BEST, stored("best")),
+    "best of one size": (
+        inspected.BEST + inspected.RUNNER_UP,
+        [row for row in stored("best") if (row["rows"], row["cols"]) == (4096, 4096)],
+    ),
+    "trials": (inspected.TRIALS, stored("trials")),
+    "versions": (inspected.VERSIONS, stored("versions")),
+    "misses": (inspected.MISSES, stored("misses")),
+    "pins": (inspected.PINS, [PIN] * 4),
+    "blocked": (inspected.BLOCKED, [KERNEL | {"rows": None, "cols": None, "reason": REASON}] * 4),
     "compare": (compare.BEST, [CHANGED] * 4),
     "compare configurations": (compare.CONFIGURATIONS, [CHANGED | {"same_template": False}] * 4),
     "compare differences": (compare.DIFFERENCES, [{"what": "compiler", "a": "nvcc 13.0.88", "b": "nvcc 12.9.1"}] * 4),
