@@ -1,6 +1,10 @@
 """How the rows of one database become rows of another: each table's portable key, what it refers to, and which row wins a clash.
 
-Every rule picks the same row whichever comes first, so that imports commute and repeating one changes nothing.
+Every rule picks the same row whichever comes first, so that imports commute and repeating one changes nothing. Of two rows with one key
+that is the one of higher `rank`, then the one whose columns, in the order in which they are listed, first say something (NULL says nothing)
+or first say the greater (numbers as numbers, texts by their bytes, references by the keys of what they refer to). A row is taken whole, so
+that none comes about that nobody wrote; only the resources of an instance are facts each by itself. What was measured here is never
+replaced.
 """
 
 import sqlite3
@@ -14,14 +18,18 @@ Marks = dict[str, str]
 class Table:
     """`key` are the columns that tell rows apart in any file, `data` the others; `refers` maps columns to the tables their ids are of.
 
-    `clash` ends an INSERT whose key is taken. `local` are columns that only make sense in one file.
+    `rank` are SQL expressions by which one of two rows with the same key is preferred, ROW standing for either. `clash` ends an INSERT
+    whose key is taken where another rule holds. `run` is the SQL of the run that a row was measured in: such a row cannot be updated.
+    `local` are columns that only make sense in one file.
     """
 
     name: str
     key: tuple[str, ...]
     data: tuple[str, ...] = ()
     refers: Marks = field(default_factory=dict)
-    clash: str = "DO NOTHING"
+    rank: str = ""
+    clash: str = ""
+    run: str = ""
     local: tuple[str, ...] = ()
 
     @property
@@ -33,10 +41,12 @@ def _columns(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _newer(table: str, columns: str, rank: str) -> str:
-    """The clash rule that takes over `columns` when the incoming row ranks higher; in `rank`, ROW stands for either row."""
-    sets = ", ".join(f"{column} = excluded.{column}" for column in columns.split())
-    return f"DO UPDATE SET {sets} WHERE ({rank.replace('ROW', 'excluded')}) > ({rank.replace('ROW', table)})"
+def _filled(columns: str) -> str:
+    """Assignments that take over each of `columns` by itself: what is known beats NULL, and of two known values the greater stands."""
+    return ", ".join(
+        f"{c} = CASE WHEN excluded.{c} IS NULL OR instances.{c} >= excluded.{c} THEN instances.{c} ELSE excluded.{c} END"
+        for c in columns.split()
+    )
 
 
 _HARDWARE = "sm_count l2_bytes bus_bits shared_bytes_per_block shared_bytes_per_sm registers_per_sm threads_per_sm threads_per_block"
@@ -53,6 +63,7 @@ _BEST_RANK = (
     "ROW.tried, ROW.updated, (SELECT uuid FROM runs WHERE id = (SELECT run FROM trials WHERE id = ROW.trial)), "
     "(SELECT number FROM trials WHERE id = ROW.trial)"
 )
+_RUN_OF_TRIAL = "(SELECT run FROM trials WHERE id = ROW.trial)"
 _PINNED = "(SELECT version || parameters FROM configurations WHERE id = ROW.configuration)"
 
 TABLES = (
@@ -62,60 +73,59 @@ TABLES = (
         "protocols",
         ("name", "rule"),
         ("description",),
-        clash="DO UPDATE SET description = excluded.description WHERE excluded.description < protocols.description",
     ),
     Table(
         "runs",
         ("uuid",),
         _columns("device environment protocol command seed state started ended origin card"),
         {"device": "devices", "environment": "environments", "protocol": "protocols"},
-        "DO UPDATE SET state = excluded.state, ended = excluded.ended WHERE runs.ended IS NULL AND excluded.ended IS NOT NULL",
+        "ROW.ended IS NOT NULL, ROW.origin = 'local'",
         local=("origin",),
     ),
     Table(
         "templates",
         ("operation", "version", "sha"),
         ("text",),
-        clash="DO UPDATE SET text = excluded.text WHERE excluded.text < templates.text",
     ),
     Table("configurations", ("operation", "version", "parameters")),
-    Table("binaries", ("sha",), ("kind", "arch", "bytes", "packed")),
+    Table("binaries", ("sha",), ("kind", "arch", "bytes", "packed"), clash="DO NOTHING"),  # the hash is that of the bytes
     Table(
         "instances",
         _columns("configuration dtype arch template flags compiler"),
         _columns(f"symbol {_RESOURCES} binary_sha"),
         {"configuration": "configurations", "template": "templates"},
-        "DO UPDATE SET binary_sha = excluded.binary_sha, symbol = excluded.symbol "
-        "WHERE instances.binary_sha IS NULL AND excluded.binary_sha IS NOT NULL",
+        clash=f"DO UPDATE SET {_filled(_RESOURCES)}, binary_sha = coalesce(instances.binary_sha, excluded.binary_sha), "
+        "symbol = iif(instances.binary_sha IS NULL AND excluded.binary_sha IS NOT NULL, excluded.symbol, instances.symbol)",
         local=("symbol", "binary_sha"),
     ),
     Table(
         "problems",
         _columns(f"operation rows cols dtype {_LAYOUT}"),
         ("bytes_moved",),
-        clash="DO UPDATE SET bytes_moved = excluded.bytes_moved WHERE excluded.bytes_moved > coalesce(problems.bytes_moved, 0)",
     ),
     Table(
         "trials",
         ("run", "number"),
         _columns("problem configuration template instance outcome max_error first_us message replayed created"),
         {"run": "runs", "problem": "problems", "configuration": "configurations", "template": "templates", "instance": "instances"},
+        run="ROW.run",
     ),
-    Table("endings", ("trial",), ("outcome", "message", "created"), {"trial": "trials"}),
+    Table("endings", ("trial",), ("outcome", "message", "created"), {"trial": "trials"}, run=_RUN_OF_TRIAL),
     Table(
         "rounds",
         ("trial", "number"),
         _columns("kind median_us time_us samples_us launches_per_sample sm_clock_mhz throttled taken_at"),
         {"trial": "trials"},
+        run=_RUN_OF_TRIAL,
     ),
-    Table("copies", ("run", "number"), ("problem", "copy_us", "taken_at"), {"run": "runs", "problem": "problems"}),
+    Table("copies", ("run", "number"), ("problem", "copy_us", "taken_at"), {"run": "runs", "problem": "problems"}, run="ROW.run"),
     Table(
         "best",
         ("device", "problem", "protocol"),
         _columns(_BEST),
         {"device": "devices", "problem": "problems", "protocol": "protocols", "configuration": "configurations", "template": "templates"}
         | {"trial": "trials", "runner_up": "configurations"},
-        _newer("best", _BEST, _BEST_RANK),
+        _BEST_RANK,
         local=("origin",),
     ),
     Table(
@@ -123,28 +133,28 @@ TABLES = (
         _columns("device operation dtype kind train_sha"),
         _columns("body regret_geomean regret_p95 regret_worst created"),
         {"device": "devices"},
-        _newer("selectors", "body regret_geomean regret_p95 regret_worst created", "ROW.created, ROW.body"),
+        "ROW.created",
     ),
     Table(
         "pins",
         _columns("device operation dtype least_rows most_rows least_cols most_cols"),
         _columns("configuration author why created"),
         {"device": "devices", "configuration": "configurations"},
-        _newer("pins", "configuration author why created", f"ROW.created, {_PINNED}, ROW.author, ROW.why"),
+        f"ROW.created, {_PINNED}",
     ),
     Table(
         "blocked",
         _columns("device configuration dtype template problem"),
         ("reason", "created"),
         {"device": "devices", "configuration": "configurations", "template": "templates", "problem": "problems"},
-        _newer("blocked", "reason created", "ROW.created, ROW.reason"),
+        "ROW.created",
     ),
     Table(
         "misses",
         ("device", "problem"),
         ("tier", "configuration", "count", "last"),
         {"device": "devices", "problem": "problems", "configuration": "configurations"},
-        _newer("misses", "tier configuration count last", "ROW.last, ROW.count, ROW.tier"),
+        "ROW.last, ROW.count, ROW.tier",
     ),
 )
 BY_NAME = {table.name: table for table in TABLES}
@@ -181,8 +191,10 @@ def merge(connection: sqlite3.Connection, table: Table, kernels_of: Collection[s
         condition = f"s.sha IN (SELECT s.binary_sha FROM source.instances s WHERE {of_trusted})"
     connection.execute(
         f"INSERT INTO main.{table.name} ({', '.join(table.columns)}) SELECT {', '.join(mapped.values())} FROM source.{table.name} s "
-        f"WHERE {condition} ON CONFLICT {table.clash}"
+        f"WHERE {condition} ON CONFLICT {'DO NOTHING' if table.run else table.clash or _preferred(table)}"
     )
+    if table.run:
+        _replace_measured(connection, table, mapped)
     if table.name not in _WITHOUT_ID:
         same = " AND ".join(f"m.{column} IS {mapped[column]}" for column in table.key)
         connection.execute(f"CREATE TEMP TABLE new_{table.name} (old INTEGER PRIMARY KEY, new INTEGER NOT NULL)")
@@ -190,6 +202,43 @@ def merge(connection: sqlite3.Connection, table: Table, kernels_of: Collection[s
             f"INSERT INTO temp.new_{table.name} SELECT s.id, m.id FROM source.{table.name} s JOIN main.{table.name} m ON {same}"
         )
     return _count(connection, table) - before
+
+
+def _preferred(table: Table) -> str:
+    """The clash rule by which the row of higher rank stands."""
+    taken = [column for column in table.data if column not in table.local]
+    if not taken:
+        return "DO NOTHING"
+    kept = ("origin",) if table.name == "runs" else ()  # who made a run is the same when more of it becomes known
+    sets = ", ".join(f"{column} = excluded.{column}" for column in table.data if column not in kept)
+    return f"DO UPDATE SET {sets} WHERE {_outranks(table, 'excluded', table.name)}"
+
+
+def _outranks(table: Table, one: str, other: str) -> str:
+    """The condition that the row `one` differs from `other` of the same key and is to be preferred."""
+    taken = [column for column in table.data if column not in table.local]
+    differs = " OR ".join(f"{one}.{column} IS NOT {other}.{column}" for column in taken)
+
+    def rank(row: str) -> str:
+        each = (_portable(table, column, row) for column in taken)
+        said = ", ".join(f"{value} IS NOT NULL, ifnull({value}, 0)" for value in each)
+        return f"{table.rank.replace('ROW', row)}, {said}" if table.rank else said
+
+    return f"({differs}) AND ({rank(one)}) > ({rank(other)})"
+
+
+def _replace_measured(connection: sqlite3.Connection, table: Table, mapped: Marks) -> None:
+    """Let the rows of `source` that outrank one of another run than those of this file take its place, and its id."""
+    ids = () if table.name in _WITHOUT_ID else ("id",)
+    same = " AND ".join(f"m.{column} IS {mapped[column]}" for column in table.key)
+    columns = ", ".join((*(f"m.{name} AS {name}" for name in ids), *(f"{value} AS {column}" for column, value in mapped.items())))
+    key = " AND ".join(f"kept.{column} = incoming.{column}" for column in table.key)
+    connection.execute(
+        f"WITH incoming AS (SELECT {columns} FROM source.{table.name} s JOIN main.{table.name} m ON {same}) "
+        f"INSERT OR REPLACE INTO main.{table.name} ({', '.join((*ids, *mapped))}) "
+        f"SELECT incoming.* FROM incoming JOIN main.{table.name} kept ON {key} WHERE {_outranks(table, 'incoming', 'kept')} "
+        f"AND (SELECT origin FROM runs WHERE id = {table.run.replace('ROW', 'kept')}) <> 'local'"
+    )
 
 
 def forget(connection: sqlite3.Connection) -> None:
