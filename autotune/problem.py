@@ -10,6 +10,8 @@ from autotune.errors import UsageError
 
 # No access of the GPUs served so far is wider than 16 bytes, so a better alignment makes no difference.
 WIDEST_ACCESS_BYTES = 16
+MOST_DIGITS = 14  # more than 2^40 has
+MOST_SHOWN = 60  # characters of what is no size
 
 
 @dataclass(frozen=True)  # without slots, which would leave no place for what is computed once: every decision asks for it many times
@@ -84,10 +86,12 @@ def parse_size(text: str) -> tuple[int, int]:
 
     Raises UsageError for anything but two whole numbers of at least 1.
     """
-    match = re.fullmatch(r"([0-9]+)x([0-9]+)", text.strip())
-    if not match or not all(int(part) for part in match.groups()):
-        raise UsageError(f"size {text!r} is not ROWSxCOLS with both at least 1; write it like 4096x4096")
-    rows, cols = (int(part) for part in match.groups())
-    if rows * cols >= 2**40:
-        raise UsageError(f"size {text!r} has 2^40 elements or more, which no GPU holds; use a smaller one")
+    match = re.fullmatch(r"0*([0-9]+)x0*([0-9]+)", text.strip())
+    shown = repr(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}...")
+    if not match or "0" in match.groups():
+        raise UsageError(f"size {shown} is not ROWSxCOLS with both at least 1; write it like 4096x4096")
+    digits = match.groups()
+    rows, cols = (int(part[:MOST_DIGITS]) for part in digits)
+    if max(map(len, digits)) >= MOST_DIGITS or rows * cols >= 2**40:
+        raise UsageError(f"size {shown} has 2^40 elements or more, which no GPU holds; use a smaller one")
     return rows, cols

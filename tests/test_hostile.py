@@ -1,18 +1,23 @@
 """Files, disks and rows that mean harm: nothing that is somebody's is destroyed, and one sentence says what is wrong."""
 
+import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
 import threading
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from autotune.database import Database
 from autotune.database.placing import new_file, partial_of, place_beside, write_over
 from autotune.errors import StorageError, UsageError
+from autotune.problem import parse_size
 from tests.command import refused, run, said
 from tests.report_samples import measured
 from tests.test_database_faults import IN_A_SMALL_MOUNT, LIMITED
@@ -191,3 +196,49 @@ def test_a_full_disk_is_read_from_unless_the_log_holds_more_than_the_file(databa
         assert (done.returncode, len(told), done.stdout) == (1, 1, "")
         assert "no room beside it for the index" in told[0]
         assert "written" not in told[0]
+
+
+@pytest.mark.parametrize("command", [("inspect", "best"), ("inspect", "trials"), ("export", "--t4", "/no/such")])
+@pytest.mark.parametrize("empty", ["--size", "--dtype"])
+def test_a_filter_that_is_empty_is_refused(database: Path, command: tuple[str, ...], empty: str) -> None:
+    assert "''" in refused(*command, empty, "", "--db", str(database))
+
+
+@pytest.mark.parametrize("size", ["9" * 5000 + "x1", "1x" + "9" * 5000, "1x" + "0" * 5000, "9" * 14 + "x1", "x" * 5000])
+def test_a_size_of_any_length_is_one_short_sentence(size: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_size(size)
+    assert len(str(error.value)) < 200
+    assert parse_size("0" * 5000 + "7x8") == (7, 8)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    values=st.lists(
+        st.one_of(
+            st.sampled_from([-(2**63), 2**63 - 1, -1e308, 5e-324, -0.0, True]), st.integers(-(2**63), 2**63 - 1), st.text(max_size=4)
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+@example(values=[-(2**63)])
+def test_whatever_cache_is_imported_can_be_exported_and_imported_again(
+    tmp_path_factory: pytest.TempPathFactory, values: list[object]
+) -> None:
+    folder = tmp_path_factory.mktemp("caches")
+    entries = {str(n): {"p": value, "time": 1.0, "times": [1.0]} for n, value in enumerate(values)}
+    head = {"device_name": "d", "kernel_name": "k", "problem_size": 8, "tune_params_keys": ["p"], "cache": entries}
+    (folder / "c.json").write_bytes(BOM_UTF8 + json.dumps(head).encode())
+    status, _, err = run("import", str(folder / "c.json"), "--db", str(folder / "one.sqlite"))
+    if status == 2:  # text may hold what no database may
+        assert "nothing was imported" in err
+        return
+    run("export", str(folder / "export.sqlite"), "--db", str(folder / "one.sqlite"))
+    status, _, err = run("import", str(folder / "export.sqlite"), "--db", str(folder / "two.sqlite"))
+    assert (status, err) == (0, "")
+
+
+def test_what_is_wrong_with_a_cache_is_said_shortly(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(json.dumps({"device_name": "d" * 10000, "x": ["y" * 10000]}))
+    assert len(refused("import", str(tmp_path / "c.json"), "--db", str(tmp_path / "x.sqlite")).replace(str(tmp_path), "")) < 250

@@ -38,8 +38,9 @@ def _filtered(command: Any) -> Any:
 
 
 def _filters(operation: str | None, size: str | None, dtype: str | None, device: str | None) -> dict[str, Any]:
-    rows, cols = parse_size(size) if size else (None, None)
-    return {"operation": operation, "rows": rows, "cols": cols, "dtype": element(dtype).name if dtype else None, "device": device}
+    rows, cols = parse_size(size) if size is not None else (None, None)
+    known = element(dtype).name if dtype is not None else None
+    return {"operation": operation, "rows": rows, "cols": cols, "dtype": known, "device": device}
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def report_command(
     vl_convert()
     with reading_database(db) as database:
         require_known(database, "device", device)
-        series = collect(database, device, element(dtype).name if dtype else None)
+        series = collect(database, device, element(dtype).name if dtype is not None else None)
         hashed = sum(one["trials_in_all"] for one in series) <= MOST_HASHED
         content = database.content_hash() if html_file and hashed else ""
     if not series:

@@ -196,8 +196,8 @@ def _templates(kernels: Path | None) -> list[str]:
 
 
 def _chosen(size: str | None, dtype: str | None) -> dict[str, Any]:
-    rows, cols = parse_size(size) if size else (None, None)
-    return {"rows": rows, "cols": cols, "dtype": element(dtype).name if dtype else None}
+    rows, cols = parse_size(size) if size is not None else (None, None)
+    return {"rows": rows, "cols": cols, "dtype": element(dtype).name if dtype is not None else None}
 
 
 def _write_trials(database: Database, trials: list[Row], t4_file: Path | None, optuna_file: Path | None) -> None:

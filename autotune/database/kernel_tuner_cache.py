@@ -7,6 +7,7 @@ parameters, and each line of `cache` is one configuration with `times` in millis
 import gzip
 import json
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from autotune.problem import Problem
 
 Kind = TypeVar("Kind")
 
+MOST_SAID = 100  # characters of what is wrong with a file
 MOST_ELEMENTS = 1 << 40
 MOST_BYTES = 1 << 30  # of a cache once unpacked; those that are published have up to a hundred million
 
@@ -42,7 +44,7 @@ def is_cache(path: Path) -> bool:
             head = file.read(64)
     except OSError:
         return False
-    return head.startswith(b"\x1f\x8b") or head.lstrip().startswith(b"{")
+    return head.startswith(b"\x1f\x8b") or head.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
 
 def read_cache(path: Path, dtype: str = "float32") -> Cache:
@@ -69,10 +71,10 @@ def read_cache(path: Path, dtype: str = "float32") -> Cache:
             written_at(entry)
         return Cache(_name(document["device_name"], "device_name"), problem, names, entries, cut)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        said = " ".join(str(error).split())[:MOST_NAME_BYTES]
+        said = " ".join(str(error).split())[:MOST_SAID]
         raise UsageError(
             f"{path} is not a cache file of Kernel Tuner ({type(error).__name__}: {said}); it must say device_name, kernel_name, "
-            "problem_size in whole numbers of at least 1, tune_params_keys and cache"
+            "problem_size, tune_params_keys and cache"
         ) from error
 
 
@@ -133,7 +135,7 @@ def _parsed(path: Path) -> tuple[Any, bool]:
         try:
             return json.loads(attempt), cut
         except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError, brackets without end are the other
-            said = said or shortened(error)
+            said = said or shortened(error)[:MOST_SAID]
     raise UsageError(f"{path} is malformed JSON ({said}); give a cache file as Kernel Tuner's store_cache writes it")
 
 
@@ -153,7 +155,7 @@ def _text(path: Path) -> str:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise UsageError(f"{path} holds more than {MOST_BYTES >> 30} GiB, which no cache file does; give a smaller one")
-        return bytes(data).decode()
+        return bytes(data).decode("utf-8-sig")  # some editors begin a file with a mark
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); give a cache file as Kernel Tuner writes it"
