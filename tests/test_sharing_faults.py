@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -239,16 +238,35 @@ def test_what_a_killed_export_leaves_goes_with_the_next_to_the_same_place(tmp_pa
     assert names(out) == {"e.sqlite", living.name, ".f.sqlite.1.partial", ".e.sqlite.notes"}
 
 
-def test_what_killed_imports_leave_in_the_temporary_folder_goes_a_day_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_killed_imports_leave_in_the_temporary_folder_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    old, new = tmp_path / "autotune-import-4194305-a", tmp_path / "autotune-import-4194305-b"  # Linux gives no process that number
-    for left in (old, new):
+    for process in (4194305, os.getppid()):  # Linux gives no process the first; the other stands for a number that was given again
+        left = tmp_path / f"autotune-import-{process}-a"
         left.mkdir()
         (left / "copy.sqlite").touch()
-    os.utime(old, (0, time.time() - 90000))
     with scratch_folder("import") as mine:
-        assert names(tmp_path) == {new.name, mine.name}
-    assert names(tmp_path) == {new.name}
+        assert names(tmp_path) == {mine.name}
+        with scratch_folder("import") as other:
+            assert names(tmp_path) == {mine.name, other.name}
+    assert names(tmp_path) == set()
+
+
+TERMINATED = """
+import os, signal
+from autotune.cli import main
+from autotune.database import transfer
+transfer.vet = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+main(["import", os.environ["GOOD"], "--db", os.environ["MINE"]])
+"""
+
+
+def test_an_import_that_is_terminated_leaves_nothing(tmp_path: Path, good: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = os.environ | {"TMPDIR": str(temporary), "GOOD": str(good), "MINE": str(tmp_path / "mine.sqlite")}
+    done = subprocess.run([sys.executable, "-c", TERMINATED], cwd=ROOT, env=env, timeout=60, check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert (names(temporary), names(tmp_path)) == (set(), {"temporary", "good"})
 
 
 def test_a_new_file_is_placed_where_a_file_system_knows_no_links_and_never_over_another(

@@ -1,14 +1,16 @@
 """Files that come into being whole: written beside their place under another name, and put there when they are done."""
 
 import errno
+import fcntl
 import hashlib
 import os
 import re
 import shutil
+import signal
 import stat
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -18,7 +20,6 @@ from autotune.database.faults import no_room_to_work
 from autotune.errors import AutotuneError, StorageError, UsageError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_YESTERDAY_S = 86400.0  # processes of other containers, which are not seen from here, are done by then
 MOST_KEPT_BYTES = 100  # of a target's name within that of its partial, which no file system must find too long
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # what file systems without hard links say
 
@@ -83,24 +84,23 @@ def same_file(one: Path, other: Path) -> bool:
 
 @contextmanager
 def scratch_folder(what: str) -> Iterator[Path]:
-    """A folder to work in, in the temporary folder, that goes when the block ends; those that killed processes left yesterday go too.
+    """A folder to work in, in the temporary folder, that goes when the block ends, also by SIGTERM; those of dead processes go too.
 
     Raises StorageError when there is no room for it.
     """
     try:
         place = Path(tempfile.gettempdir())
         for left in place.glob(f"autotune-{what}-*-*"):
-            process = left.name.split("-")[2]
-            with suppress(OSError):
-                if process.isdecimal() and not _alive(int(process)) and time.time() - left.stat().st_mtime > _YESTERDAY_S:
-                    shutil.rmtree(left)
-        made = tempfile.mkdtemp(prefix=f"autotune-{what}-{os.getpid()}-", dir=place)
+            _clear_abandoned(left)
+        made, lock = _owned_folder(place, what)
     except OSError as error:
         raise no_room_to_work(error) from error
     try:
-        yield Path(made)
+        with _terminated_as_exception():
+            yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
+        os.close(lock)
 
 
 def no_room(target: Path, why: str) -> StorageError:
@@ -148,6 +148,42 @@ def _is_our_output(there: os.stat_result) -> bool:
         return os.path.samestat(there, os.fstat(1))
     except OSError:
         return False
+
+
+def _owned_folder(place: Path, what: str) -> tuple[Path, int]:
+    """A new folder, and the descriptor by which it is locked as long as this process lives: a process's number is given again."""
+    hidden = Path(tempfile.mkdtemp(prefix=f".autotune-{what}-", dir=place))  # nobody looks for it before it is locked
+    lock = os.open(hidden, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return hidden.rename(place / f"autotune-{what}-{os.getpid()}-{hidden.name.rpartition('-')[2]}"), lock
+
+
+def _clear_abandoned(folder: Path) -> None:
+    """Remove a folder whose process is gone, and with it its lock."""
+    with suppress(OSError):
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+        finally:
+            os.close(lock)
+
+
+@contextmanager
+def _terminated_as_exception() -> Iterator[None]:
+    """Let SIGTERM end this process as an exception does, unless a caller of ours has a way of its own."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _replace(target: Path, data: bytes) -> None:
