@@ -8,9 +8,31 @@ features    what predictors see of a problem            model       what is stor
 training    which of them is used, by cross-validation  dense       what to measure so that it can be told better
 """
 
-from autotune.selector.matrix import Matrix
-from autotune.selector.model import Model
-from autotune.selector.regret import Regret
-from autotune.selector.training import LEAST_SIZES, Trained, train, train_all
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autotune.selector.matrix import Matrix
+    from autotune.selector.model import Model
+    from autotune.selector.regret import Regret
+    from autotune.selector.training import LEAST_SIZES, Trained, train, train_all
+
+# Imported when first asked for: a dispatcher trains nothing.
+_HOMES = {
+    "LEAST_SIZES": "training",
+    "Matrix": "matrix",
+    "Model": "model",
+    "Regret": "regret",
+    "Trained": "training",
+    "train": "training",
+    "train_all": "training",
+}
 
 __all__ = ["LEAST_SIZES", "Matrix", "Model", "Regret", "Trained", "train", "train_all"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'autotune.selector' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"autotune.selector.{_HOMES[name]}"), name)
+    return value

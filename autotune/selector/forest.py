@@ -61,7 +61,7 @@ class Forest:
         return np.concatenate(found) if found else np.zeros(0)
 
 
-def _grown(features: Array, targets: Array, random: np.random.Generator) -> tuple[Indices, Array, Indices, Array]:
+def _grown(features: Array, targets: Array, random: "np.random.Generator") -> tuple[Indices, Array, Indices, Array]:
     """`TOGETHER` trees: (column, cut, child, mean) of their nodes, the roots first."""
     points, nodes = np.tile(np.arange(len(features)), TOGETHER), np.repeat(np.arange(TOGETHER), len(features))
     width, made = TOGETHER, TOGETHER
@@ -84,7 +84,7 @@ def _grown(features: Array, targets: Array, random: np.random.Generator) -> tupl
 
 
 def _cuts(
-    features: Array, targets: Array, points: Indices, nodes: Indices, width: int, random: np.random.Generator
+    features: Array, targets: Array, points: Indices, nodes: Indices, width: int, random: "np.random.Generator"
 ) -> tuple[Indices, Array, Any, Array]:
     """For each of `width` nodes the best of a few random cuts, whether it is worth making, and the mean of the node's points."""
     values = targets[points]
