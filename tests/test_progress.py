@@ -63,7 +63,8 @@ def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: 
     swept(tmp_path, PlainWatcher(), Budget(trials=12))
     said = capsys.readouterr().out
     assert f"12 of {len(SPACE)} configurations known; best" in said
-    assert said.endswith("; 2 of 2 sizes have a best that went through a final race; 2 sizes had more configurations to try\n")
+    assert "; 2 of 2 sizes have a best that went through a final race" in said  # which may have left one in a tie
+    assert said.endswith("; 2 sizes had more configurations to try\n")
     with Database(tmp_path / "y.sqlite", mode="write", create=True) as database:
         sweep(SOFTMAX, [PROBLEM], FakeBackend(times, stop_after=4), database, watcher=PlainWatcher())
     said = capsys.readouterr().out
