@@ -80,5 +80,7 @@ def test_other_gpus_and_who_came_back_do_not_wait(folder: Path) -> None:
 def test_where_no_file_can_be_nobody_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(turns, "FOLDER", tmp_path / "file")  # a folder that cannot have files
-    with Turns("a").taken(), Turns("a").taken():
-        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # who waits says so first
+        with Turns("a").taken(), Turns("a").taken():
+            assert list(tmp_path.iterdir()) == [tmp_path / "file"]
