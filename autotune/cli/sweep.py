@@ -17,6 +17,7 @@ from autotune.cli.progress import watcher
 from autotune.cli.summary import half_width, measured
 from autotune.database import Database, default_path
 from autotune.errors import UsageError
+from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.selector.dense import missed
@@ -95,10 +96,7 @@ def sweep_command(
     path = db or default_path()
     with closing(selected.backend) as backend, Database(path, mode="write", create=True) as database:
         if from_misses:
-            asked = missed(database, chosen_operation, backend.device.name, dtypes)
-            problems += [problem for problem in asked if problem not in problems]
-            if not problems:
-                raise UsageError(f"no miss is noted in {path} for {backend.device.name}; name sizes, or call `note_misses` of a dispatcher")
+            problems = _with_misses(problems, database, chosen_operation, backend.device.name, dtypes, path)
         note = f" (recorded on {backend.device.name})" if backend.replayed else ""
         if selected.why and not as_json:
             click.echo(f"{selected.why}{note}")
@@ -116,16 +114,31 @@ def sweep_command(
             watcher=watcher(as_json=as_json),
         )
         if not as_json:
-            for problem in problems:
-                rows = _per_version(database, problem, backend)
-                columns = VERSION_COLUMNS if backend.replayed else VERSION_COLUMNS[:-1]
-                if rows:
-                    emit(rows, columns, "table", title=f"{problem}{note or f' on {backend.device.name}'}")
+            _show_versions(problems, database, backend, note)
             click.echo(f"stored in {path}{note}")
             click.echo(f"{_next_step(summary, db)}{note}")
     if summary.interrupted:
         return 130
     return 0 if all(p.choice for p in summary.problems) else 1
+
+
+def _with_misses(
+    problems: list[Problem], database: Database, operation: Operation, device: str, dtypes: tuple[str, ...], path: Path
+) -> list[Problem]:
+    """`problems` and what a dispatcher noted it had no answer for. Raises UsageError when that is nothing."""
+    asked = missed(database, operation, device, dtypes)
+    found = problems + [problem for problem in asked if problem not in problems]
+    if not found:
+        raise UsageError(f"no miss is noted in {path} for {device}; name sizes, or call `note_misses` of a dispatcher")
+    return found
+
+
+def _show_versions(problems: list[Problem], database: Database, backend: Backend, note: str) -> None:
+    """A table per problem: the best of each version."""
+    columns = VERSION_COLUMNS if backend.replayed else VERSION_COLUMNS[:-1]
+    for problem in problems:
+        if rows := _per_version(database, problem, backend):
+            emit(rows, columns, "table", title=f"{problem}{note or f' on {backend.device.name}'}")
 
 
 def _next_step(summary: Summary, db: Path | None) -> str:
