@@ -17,6 +17,7 @@ import pytest
 from autotune.database import Database, filesystem
 from autotune.errors import AutotuneError, UsageError
 from tests.database_samples import COLD, DEVICE, FAST, begin, record, screen, settle
+from tests.small_disk import on_a_small_disk
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -229,21 +230,13 @@ def test_a_file_that_may_not_grow_is_one_sentence_and_keeps_what_it_has(tmp_path
     assert_intact(tmp_path / "limited.sqlite", len(output.split()))
 
 
-IN_A_SMALL_MOUNT = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-
-
 def test_a_full_disk_is_one_sentence_and_keeps_what_it_has(tmp_path: Path) -> None:
     disk, saved = tmp_path / "disk", tmp_path / "saved"
     disk.mkdir()
     saved.mkdir()
     fill = f"from tests.database_samples import *\nimport sys\n{FILL}"
-    script = (
-        f'mount -t tmpfs -o size=1m none {disk} || exit 77; {sys.executable} -c "$1" {disk}/full.sqlite; status=$?; '
-        f"cp {disk}/full.sqlite* {saved}; exit $status"
-    )
-    done = subprocess.run([*IN_A_SMALL_MOUNT, script, "sh", fill], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode == 77 or "unshare failed" in done.stderr:
-        pytest.skip("this machine allows no mount, not even in a namespace; the test before this one covers writes that fail")
+    script = f'"$PYTHON" -c "$1" {disk}/full.sqlite; status=$?; cp {disk}/full.sqlite* {saved}; exit $status'
+    done = on_a_small_disk(disk, "1m", script, fill, cwd=REPOSITORY)
     assert done.returncode == 1
     assert "could not be written (database or disk is full)" in done.stderr.splitlines()[-1]
     assert_intact(saved / "full.sqlite", len(done.stdout.split()))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from autotune import catalogue
 from autotune.backends import Backend
 from autotune.backends.emulator import EmulatorBackend
 from autotune.configuration import Configuration
@@ -13,31 +12,8 @@ from autotune.device import EMULATOR
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.trial import Failure, Instance, Outcome
+from tests.elementwise import elementwise
 
-OPERATION = '''
-"""Twice the input."""
-from autotune.operation import Tolerance
-TOLERANCES = {name: Tolerance(0, 0) for name in ("float32", "float16", "bfloat16")}
-SAFE = ("v0", {"bug": 0})
-def reference(x):
-    return 2 * x
-def bytes_moved(problem):
-    return 2 * problem.rows * problem.bytes_per_row
-'''
-VERSION = '''
-"""One block per row, and the mistake that the parameter names."""
-from autotune.definition import Bounds, Launch, all_of
-TEMPLATE = "v0.cu"
-PARAMETERS = {"bug": tuple(range(12))}
-DTYPES = ("float32", "float16", "bfloat16")
-IN_PLACE = True
-def bounds(configuration):
-    return Bounds(threads=64)
-def applicable(configuration, problem, device):
-    return all_of()
-def launch(configuration, problem, device):
-    return Launch(blocks=problem.rows, workspace_bytes=64)
-'''
 TEMPLATE = """
 template <class Element, int bug>
 __device__ void twice_v0(Element* output, const Element* input, long long rows, long long cols, long long output_stride,
@@ -69,11 +45,8 @@ __device__ void twice_v0(Element* output, const Element* input, long long rows, 
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> Operation:
-    folder = tmp_path_factory.mktemp("kernels") / "twice"
-    folder.mkdir()
-    for name, text in (("operation.py", OPERATION), ("v0.py", VERSION), ("v0.cu", TEMPLATE)):
-        (folder / name).write_text(text)
-    return catalogue.load("twice", folder.parent)
+    folder = tmp_path_factory.mktemp("kernels")
+    return elementwise(folder, "twice", TEMPLATE, factor=2, bugs=12, tolerance=0)
 
 
 @pytest.fixture(scope="module")
@@ -168,14 +141,10 @@ def test_a_wrong_kernel_is_an_outcome_and_the_bench_stays_usable(
 
 
 def test_an_output_that_was_never_written_is_wrong_even_where_nan_is_right(backend: EmulatorBackend, tmp_path: Path) -> None:
-    folder = tmp_path / "nothing"
-    folder.mkdir()
-    (folder / "operation.py").write_text(OPERATION.replace("2 * x", "x * float('nan')"))
-    (folder / "v0.py").write_text(VERSION)
-    (folder / "v0.cu").write_text(
+    template = (
         "template <class Element, int bug> void nothing_v0(Element*, const Element*, long long, long long, long long, long long, void*) {}"
     )
-    operation = catalogue.load("nothing", tmp_path)
+    operation = elementwise(tmp_path, "nothing", template, factor=float("nan"))
     (instance,) = compiled(backend, operation, "float32", 0)
     with backend.open(operation, Problem("nothing", 2, 3)) as bench, pytest.raises(Failure, match="6 elements were not written"):
         bench.check(instance)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune import catalogue
 from autotune.backends.emulation.memory import AROUND_BOTH
 from autotune.backends.emulator import EmulatorBackend
 from autotune.check import AROUND_INPUT, AROUND_OUTPUT, numpy_dtype
@@ -17,31 +16,8 @@ from autotune.element import ELEMENTS
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.trial import Failure, Instance
+from tests.elementwise import elementwise
 
-OPERATION = '''
-"""Half of every element."""
-from autotune.operation import Tolerance
-TOLERANCES = {name: Tolerance(1e-2, 1e-2) for name in ("float32", "float16", "bfloat16")}
-SAFE = ("v0", {"bug": 0})
-def reference(x):
-    return x / 2
-def bytes_moved(problem):
-    return 2 * problem.rows * problem.bytes_per_row
-'''
-VERSION = '''
-"""One block per row, and the mistake that the parameter names."""
-from autotune.definition import Bounds, Launch, all_of
-TEMPLATE = "v0.cu"
-PARAMETERS = {"bug": tuple(range(9))}
-DTYPES = ("float32", "float16", "bfloat16")
-IN_PLACE = True
-def bounds(configuration):
-    return Bounds(threads=64)
-def applicable(configuration, problem, device):
-    return all_of()
-def launch(configuration, problem, device):
-    return Launch(blocks=problem.rows)
-'''
 TEMPLATE = """
 template <class Element, int bug>
 __device__ void halve_v0(Element* output, const Element* input, long long rows, long long cols, long long output_stride,
@@ -74,11 +50,8 @@ LAYOUTS = {
 
 @pytest.fixture(scope="module")
 def halve(tmp_path_factory: pytest.TempPathFactory) -> Operation:
-    folder = tmp_path_factory.mktemp("kernels") / "halve"
-    folder.mkdir()
-    for name, text in (("operation.py", OPERATION), ("v0.py", VERSION), ("v0.cu", TEMPLATE)):
-        (folder / name).write_text(text)
-    return catalogue.load("halve", folder.parent)
+    folder = tmp_path_factory.mktemp("kernels")
+    return elementwise(folder, "halve", TEMPLATE, factor=0.5, bugs=9, tolerance=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +122,8 @@ def test_a_version_that_declares_in_place_is_checked_in_place(
     said = fault(backend, halve, Problem("halve", 20, 70), instances[ZEROED_FIRST])
     assert "in place, " in said
     assert "elements are wrong" in said
-    folder = tmp_path / "halve"
-    folder.mkdir()
-    for name, text in (("operation.py", OPERATION), ("v0.py", VERSION.replace("IN_PLACE = True", "IN_PLACE = False")), ("v0.cu", TEMPLATE)):
-        (folder / name).write_text(text)
-    assert fault(backend, catalogue.load("halve", tmp_path), Problem("halve", 20, 70), instances[ZEROED_FIRST]) == ""
+    undeclared = elementwise(tmp_path, "halve", TEMPLATE, factor=0.5, bugs=9, tolerance=0.01, in_place=False)
+    assert fault(backend, undeclared, Problem("halve", 20, 70), instances[ZEROED_FIRST]) == ""
 
 
 @pytest.mark.parametrize("dtype", ELEMENTS)

@@ -20,7 +20,8 @@ from autotune.errors import StorageError, UsageError
 from autotune.problem import parse_size
 from tests.command import refused, run, said
 from tests.report_samples import measured
-from tests.test_database_faults import IN_A_SMALL_MOUNT, LIMITED
+from tests.small_disk import on_a_small_disk
+from tests.test_database_faults import LIMITED
 
 
 @pytest.fixture(scope="module")
@@ -183,11 +184,9 @@ finally:
 
 @pytest.mark.parametrize("log", ["clean", "logged"])
 def test_a_full_disk_is_read_from_unless_the_log_holds_more_than_the_file(database: Path, tmp_path: Path, log: str) -> None:
-    script = f'mount -t tmpfs -o size=1m none "{tmp_path}" || exit 77; exec "{sys.executable}" -c "$1" "{tmp_path}" "{database}" {log}'
+    script = f'exec "$PYTHON" -c "$1" "{tmp_path}" "{database}" {log}'
     code = f"from contextlib import suppress\n{FULL}"
-    done = subprocess.run([*IN_A_SMALL_MOUNT, script, "sh", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode == 77 or "unshare failed" in done.stderr:
-        pytest.skip("this machine allows no mount, not even in a namespace")
+    done = on_a_small_disk(tmp_path, "1m", script, code, cwd=ROOT)
     *told, left = done.stderr.splitlines()
     if log == "clean":
         assert (done.returncode, told, left) == (0, [], "['fill', 'mine.sqlite']")

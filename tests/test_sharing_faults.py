@@ -24,7 +24,8 @@ from autotune.finite import finite
 from tests.command import refused, rows, run, said
 from tests.database_samples import COLD, DEVICE, FAST, PROBLEM, begin, record, screen, settle
 from tests.report_samples import measured
-from tests.test_database_faults import IN_A_SMALL_MOUNT, LIMITED
+from tests.small_disk import on_a_small_disk
+from tests.test_database_faults import LIMITED
 from tests.test_database_sharing import exported, filled
 
 ROOT = Path(__file__).parent.parent
@@ -322,14 +323,9 @@ def test_the_sentence_names_what_is_full_and_nothing_is_left_of_it(large: Path, 
     shutil.copy(large, tmp_path / "large.sqlite")
     full = tmp_path / "full"
     full.mkdir()
-    script = (
-        f'mount -t tmpfs -o size={size} none "{full}" || exit 77; autotune() {{ "{sys.executable}" -m autotune "$@"; }}; '
-        f'{line}; status=$?; ls -A "{full}"; exit $status'
-    )
+    script = f'autotune() {{ "$PYTHON" -m autotune "$@"; }}; {line}; status=$?; ls -A "{full}"; exit $status'
     env = os.environ | {"PYTHONPATH": str(ROOT), "FULL": str(full), "DB": str(tmp_path / "large.sqlite")}
-    done = subprocess.run([*IN_A_SMALL_MOUNT, script], capture_output=True, text=True, timeout=60, check=False, env=env)
-    if done.returncode == 77 or "unshare failed" in done.stderr:
-        pytest.skip("this machine allows no mount, not even in a namespace; the test after this one covers writes that fail")
+    done = on_a_small_disk(full, size, script, env=env)
     assert (done.returncode, done.stdout) == (1, "")
     (told,) = done.stderr.splitlines()
     assert sentence.format(full=full) in told

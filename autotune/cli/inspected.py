@@ -12,6 +12,7 @@ DEVICE = Column(
     shared=True,
     meaning='what the times belong to, with "(replayed)" where they are another database\'s measurements',
 )
+ABOUT_DEVICE = Column("device", "device", right=False, shared=True)  # of what is no measurement
 DTYPE = Column("dtype", "dtype", right=False, shared=True)
 OPERATION = Column("operation", "operation", right=False, shared=True)
 VERSION = Column("version", "version", right=False)
@@ -108,7 +109,7 @@ VERSIONS = (
 )
 PINNED = Column(("least_rows", "most_rows", "least_cols", "most_cols"), "sizes", lambda *ends: _range(*ends), right=False)
 PINS = (
-    Column("device", "device", right=False, shared=True),
+    ABOUT_DEVICE,
     OPERATION,
     DTYPE,
     PINNED,
@@ -118,7 +119,7 @@ PINS = (
     Column("why", "why", right=False, long=True),
 )
 BLOCKED = (
-    Column("device", "device", right=False, shared=True),
+    ABOUT_DEVICE,
     OPERATION,
     DTYPE,
     VERSION,
@@ -127,7 +128,7 @@ BLOCKED = (
     Column("reason", "why", right=False, long=True),
 )
 MISSES = (
-    Column("device", "device", right=False, shared=True),
+    ABOUT_DEVICE,
     OPERATION,
     SIZE,
     DTYPE,

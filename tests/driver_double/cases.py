@@ -7,6 +7,8 @@ import shutil
 import sys
 import threading
 import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,18 @@ def check(softmax: Dispatcher, x: Array, out: Array | None = None, **more: Any) 
     assert np.allclose(y, softmax64(x), rtol=1e-5)
 
 
+def in_threads(work: Callable[[int], None], count: int) -> None:
+    """`work(0)`, `work(1)`, ... each in a thread of its own, at once; raises what one of them raised."""
+    together = threading.Barrier(count)
+
+    def begin(number: int) -> None:
+        together.wait(60)
+        work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(begin, range(count)))
+
+
 def a_launch_is_packed_as_the_kernel_reads_it(db: str) -> None:
     softmax = Dispatcher("softmax", db=db)
     wide, out = normal(64, 200), np.zeros((64, 148), np.float32)
@@ -91,22 +105,13 @@ def a_cluster_of_16_blocks_is_asked_for(db: str) -> None:
 
 def threads_never_share_a_launch_s_arguments(db: str) -> None:
     softmax = Dispatcher("softmax", db=db)
-    failed: list[object] = []
 
     def work(seed: int) -> None:
         random = np.random.default_rng(seed)
-        try:
-            for _ in range(300):
-                check(softmax, random.normal(size=(8, 128)).astype(np.float32))
-        except BaseException as error:
-            failed.append(error)
+        for _ in range(300):
+            check(softmax, random.normal(size=(8, 128)).astype(np.float32))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    in_threads(work, 8)
     assert LAST.launches == 2400
     assert LAST.loads == softmax.stats().loads == 1
 
@@ -146,44 +151,30 @@ def memory_that_comes_again_has_a_launch_of_its_own(db: str) -> None:
 
 def a_ready_launch_that_needs_a_context_gets_that_of_the_array(db: str) -> None:
     softmax = Dispatcher("softmax", db=db)
-    x, out, failed = normal(64, 128), np.zeros((64, 128), np.float32), []
+    x, out = normal(64, 128), np.zeros((64, 128), np.float32)
     for _ in range(3):
         check(softmax, x, out)
 
-    def work() -> None:
-        try:
-            for _ in range(2):
-                check(softmax, x, out)
-        except BaseException as error:
-            failed.append(error)
+    def work(_: int) -> None:
+        for _ in range(2):
+            check(softmax, x, out)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert failed == []
+    in_threads(work, 1)
 
 
 def threads_share_what_is_ready(db: str) -> None:
-    softmax, failed = Dispatcher("softmax", db=db), []
+    softmax = Dispatcher("softmax", db=db)
     shared = [(normal(64, 128), np.zeros((64, 128), np.float32)) for _ in range(3)]
 
     def work(seed: int) -> None:
         own = (np.random.default_rng(seed).normal(size=(64, 128)).astype(np.float32), np.zeros((64, 128), np.float32))
-        try:
-            for step in range(100):
-                x, out = shared[step % 3]
-                softmax(OnGpu(x), out=OnGpu(out))  # all threads write the same there, so it is looked at when they have ended
-                own[1][...] = 0
-                check(softmax, *own, stream=seed)
-        except BaseException as error:
-            failed.append(error)
+        for step in range(100):
+            x, out = shared[step % 3]
+            softmax(OnGpu(x), out=OnGpu(out))  # all threads write the same there, so it is looked at when they have ended
+            own[1][...] = 0
+            check(softmax, *own, stream=seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    in_threads(work, 8)
     assert all(np.allclose(out, softmax64(x), rtol=1e-5) for x, out in shared)
     assert LAST.launches == 1600
 
@@ -213,19 +204,9 @@ def a_launch_that_depends_on_more_than_its_memory_is_never_ready(db: str) -> Non
 
 def a_thread_without_a_context_gets_that_of_the_array(db: str) -> None:
     softmax = Dispatcher("softmax", db=db)
-    x, failed = normal(64, 128), []
+    x = normal(64, 128)
     check(softmax, x)
-
-    def work() -> None:
-        try:
-            check(softmax, x)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert failed == []
+    in_threads(lambda _: check(softmax, x), 1)
 
 
 def a_damaged_binary_is_passed_over_with_one_warning(db: str) -> None:
