@@ -59,8 +59,10 @@ __device__ void twice_NAME(Element* output, const Element* input, long long, lon
                            long long input_stride, void*) {
     const Element* x = input + blockIdx.x * input_stride;
     Element* y = output + blockIdx.x * output_stride;
-    for (int turn = 0; turn < turns; turn++)
-        for (long long i = threadIdx.x; i < cols; i += blockDim.x) *const_cast<volatile Element*>(y + i) = 2 * x[i];
+    for (long long i = threadIdx.x; i < cols; i += blockDim.x) {
+        const Element value = x[i];
+        for (int turn = 0; turn < turns; turn++) *const_cast<volatile Element*>(y + i) = 2 * value;
+    }
     const bool last = blockIdx.x == gridDim.x - 1 && threadIdx.x == 0;
     BODY
 }
