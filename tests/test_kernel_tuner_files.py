@@ -21,9 +21,10 @@ from autotune.dispatch.knowledge import read as knowledge_of
 from autotune.dispatch.store import Layer
 from autotune.errors import UsageError
 from autotune.trial import Outcome
-from tests.command import refused, rows, said
+from tests.command import refused, rows, run, said
 from tests.database_samples import DEVICE
 from tests.report_samples import measured
+from tests.test_sharing_faults import altered
 
 SCHEMAS = Path(__file__).parent / "data" / "t4"
 HEADER = {
@@ -116,6 +117,19 @@ def test_the_best_of_two_caches_of_one_problem_is_the_same_whichever_comes_first
             (best,) = db.best()
             assert (best["parameters"]["block_size_x"], best["time_us"]) == (512, pytest.approx(200))
             assert db.select("SELECT tried FROM best") == [{"tried": 5}]
+
+
+@pytest.mark.parametrize(
+    "spoilt", ["rounds SET samples_us = '[1,'", "rounds SET samples_us = '[-1.0]'", "configurations SET parameters = 'x'"]
+)
+def test_what_was_spoilt_since_is_passed_over_when_more_comes_in(tmp_path: Path, spoilt: str) -> None:
+    path = tmp_path / "x.sqlite"
+    imported(path, written(tmp_path / "1.json", ENTRIES[1:2]))
+    altered(path, f"UPDATE {spoilt}")
+    status, _, err = run("import", str(written(tmp_path / "2.json", ENTRIES[:1])), "--db", str(path))
+    assert (status, err.count("cannot be used and is left out")) == (0, 1), err
+    with Database(path, mode="read") as db:
+        assert [row["parameters"]["block_size_x"] for row in db.best()] == [64]
 
 
 def test_imported_caches_travel_like_everything_else(tmp_path: Path) -> None:

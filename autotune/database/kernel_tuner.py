@@ -9,10 +9,11 @@ from typing import Any
 
 from autotune.choice import Candidate, Choice, choose
 from autotune.configuration import Configuration
-from autotune.database.connection import Connection
+from autotune.database.connection import Connection, Row
 from autotune.database.decide import replace_best
 from autotune.database.kernel_tuner_cache import Cache, is_time, shortened, written_at
 from autotune.database.keys import added, configuration_id, device_id, found_or_added, insert, problem_id
+from autotune.database.sound import samples_of, sound
 from autotune.device import Device
 from autotune.source import Source, identity
 from autotune.statistics import median
@@ -31,7 +32,7 @@ ERRORS = {
 }
 
 _TRIALS = """
-SELECT t.id, c.parameters, r.samples_us, t.created
+SELECT t.id AS trial, t.created, c.parameters, r.id, r.samples_us
 FROM trials t
 JOIN runs u ON u.id = t.run
 JOIN configurations c ON c.id = t.configuration
@@ -55,7 +56,7 @@ def import_cache(database: Connection, cache: Cache) -> dict[str, int]:
         (before,) = connection.execute("SELECT count(*) FROM best").fetchone()
         new = sum(_record(connection, run, cache, entry) for entry in cache.entries)
         connection.execute(_LASTED, {"run": run})
-        _settle(connection, run, cache)
+        _settle(database, connection, run, cache)
         (after,) = connection.execute("SELECT count(*) FROM best").fetchone()
     return {"trials": new, "best": after - before}
 
@@ -139,18 +140,16 @@ def _outcome(entry: Mapping[str, Any]) -> tuple[Outcome, tuple[float, ...], str]
     return Outcome.OK, tuple(1e3 * float(ms) for ms in times), ""
 
 
-def _settle(connection: sqlite3.Connection, run: int, cache: Cache) -> None:
+def _settle(database: Connection, connection: sqlite3.Connection, run: int, cache: Cache) -> None:
     """Make the fastest configuration the best of the problem, by all that is stored of it, whichever file it came from."""
     device, protocol = connection.execute("SELECT device, protocol FROM runs WHERE id = ?", (run,)).fetchone()
     operation, problem = cache.problem.operation, problem_id(connection, cache.problem)
-    trials = connection.execute(_TRIALS, (device, protocol, problem)).fetchall()
+    trials = database.select(_TRIALS, (device, protocol, problem))
     evidence: dict[Configuration, int] = {}
     rounds: dict[Configuration, tuple[tuple[float, ...], ...]] = {}
-    for trial, parameters, samples_us, _ in trials:
-        if samples_us is not None:
-            timed = Configuration.from_json(VERSION, parameters)
-            evidence[timed] = trial
-            rounds[timed] = (*rounds.get(timed, ()), tuple(json.loads(samples_us)))
+    for timed, trial, samples_us in sound(database, "rounds", (row for row in trials if row["samples_us"] is not None), _timed):
+        evidence[timed] = trial
+        rounds[timed] = (*rounds.get(timed, ()), samples_us)
     if not rounds:
         return
     choice: Choice = choose([Candidate(c, place, rounds[c]) for place, c in enumerate(sorted(rounds, key=_place))])
@@ -173,9 +172,13 @@ def _settle(connection: sqlite3.Connection, run: int, cache: Cache) -> None:
         "space_sha": "",
         "state": "provisional",
         "origin": "imported",
-        "updated": max(created for *_, created in trials),
+        "updated": max(str(row["created"]) for row in trials),
     }
     replace_best(connection, values)
+
+
+def _timed(row: Row) -> tuple[Configuration, int, tuple[float, ...]]:
+    return Configuration.from_json(VERSION, row["parameters"]), row["trial"], samples_of(row["samples_us"])
 
 
 def _place(configuration: Configuration) -> tuple[object, ...]:
