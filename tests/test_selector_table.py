@@ -118,6 +118,17 @@ def test_rows_longer_than_any_tuned_one_are_the_default_s(table: Table) -> None:
         assert next(table.ranking(features(Problem("softmax", rows, 1 << 19), H200)))[1] == 0
 
 
+def test_where_no_tuned_version_runs_most_sizes_there_is_a_table_of_those_that_it_runs() -> None:
+    short = matrix([(rows, cols) for rows in (1, 30, 900, 20000) for cols in (8, 33, 100, 256, 700)], versions=("v6",))
+    regression, members = Regression.fit(short, SOFTMAX, H200, FEW)
+    table = Table.fit(regression, short.problems, FEW)
+    assert () in table.entries  # v6 holds no long rows, and the safe version was not tuned
+    everything = list(range(len(members)))
+    for cols in (200, 100_000):
+        assert sorted(member for _, member in table.ranking(features(Problem("softmax", 50, cols), H200))) == everything
+    assert Table.from_json(json.loads(json.dumps(table.to_json())), len(members)).entries == table.entries
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -66,6 +66,7 @@ class Regression:
         like = matrix.problems[0]
         sample = _cells(cells or Cells.of(device, like.element_bytes), like)[::SAMPLE]
         asked = every.expected([problem for _, _, problem in sample])
+        asked = asked[np.isfinite(asked).any(axis=1)]
         foretold = np.full((len(asked), len(matrix.families)), np.nan)
         foretold[:, good] = asked - np.nanmin(asked, axis=1, keepdims=True)
         members = cover(matrix, MOST_MEMBERS, foretold, LEAST_GAIN)
@@ -89,7 +90,7 @@ class Regression:
                         seen.append(sight.traits(configuration, problem))
                 if asked[configuration] >= 0:
                     places.append((row, column, asked[configuration]))
-        rows, columns, which = np.array(places).T
+        rows, columns, which = np.array(places, dtype=np.int64).reshape(-1, 3).T
         found = np.full((len(problems), len(self.members)), np.nan)
         found[rows, columns] = self.forest.predict(np.array(seen))[which]
         return found
@@ -194,11 +195,15 @@ def _named(expected: Array, beyond: Any) -> list[tuple[int, ...]]:
     """The members that each cell names; of those that tie, the one that is the best in most cells comes first.
 
     Where rows are longer than any tuned one (`beyond`) it is the analytic default: which kernels hold them at all is known without a time.
+    A cell that no member can run names none.
     """
     orders = [order_at(here) for here in expected]
-    wins = Counter(order[0] for order in orders)
-    found = []
+    wins = Counter(order[0] for order in orders if order)
+    found: list[tuple[int, ...]] = []
     for order, here, default in zip(orders, expected, beyond, strict=True):
+        if not order:
+            found.append(())
+            continue
         tied = [0] if default and np.isfinite(here[0]) else [member for member in order if here[member] <= here[order[0]] + TIE]
         first = max(tied, key=lambda member: wins[member])
         found.append((first, *(member for member in order if member != first))[:LISTED])
