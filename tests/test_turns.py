@@ -1,5 +1,7 @@
 """Sweeps on one GPU take turns, whoever starts them and however they end."""
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -84,3 +86,14 @@ def test_where_no_file_can_be_nobody_waits(monkeypatch: pytest.MonkeyPatch, tmp_
         warnings.simplefilter("error")  # who waits says so first
         with Turns("a").taken(), Turns("a").taken():
             assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_where_files_have_no_locks_nobody_waits(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    def refused(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with Turns("a").taken(), Turns("a").taken():
+            assert len(list(folder.iterdir())) == 1

@@ -15,7 +15,8 @@ FOLDER = Path(tempfile.gettempdir())  # of the machine, not of a user: whoever s
 class Turns:
     """The right to use one GPU, named by its PCI bus id, which one process of this machine has at a time.
 
-    A lock on a file, which the kernel releases when its process dies, however it dies. Where there can be no such file nobody waits.
+    A lock on a file, which the kernel releases when its process dies, however it dies. Where there can be no such file or lock nobody
+    waits.
     """
 
     def __init__(self, bus_id: str) -> None:
@@ -29,17 +30,22 @@ class Turns:
         if self._file is None:
             yield
             return
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not self._told:
-                self._told = True
-                warnings.warn("another sweep uses this GPU; the two take turns, and both take longer", RuntimeWarning, stacklevel=3)
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+        with suppress(OSError):  # a network's file system may have the file and no locks
+            self._lock(self._file)
         try:
             yield
         finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            with suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _lock(self, file: int) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not self._told:
+                self._told = True
+                warnings.warn("another sweep uses this GPU; the two take turns, and both take longer", RuntimeWarning, stacklevel=4)
+            fcntl.flock(file, fcntl.LOCK_EX)
 
     def close(self) -> None:
         """Give the file back; nobody waits any more."""
