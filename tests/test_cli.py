@@ -218,6 +218,7 @@ def test_an_outcome_that_no_trial_can_have_is_refused_with_all_that_there_are() 
             ("trials", "--size", "8192x4095", "--dtype", "bfloat16"),
             r"at 8192x4095 bfloat16; .* --dtype bfloat16 does that",
         ),
+        (("best", "--size", "3x5", "--device", "Test GPU"), r"nothing was tuned at 3x5 on Test GPU; autotune sweep"),
     ],
 )
 def test_filters_that_match_nothing_are_told_what_there_is(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -236,8 +237,8 @@ def test_a_device_that_is_not_in_the_file_is_a_mistake_and_those_that_are_are_na
 def test_a_database_without_trials_says_so_whatever_the_filters(tmp_path: Path) -> None:
     path = str(tmp_path / "x.sqlite")
     Database(Path(path), create=True).close()
-    assert autotune("inspect", "trials", "--outcome", "ok", "--db", path).stdout == "nothing was tried yet\n"
-    assert autotune("inspect", "best", "--db", path).stdout == "nothing was tuned yet\n"
+    assert autotune("inspect", "trials", "--outcome", "ok", "--db", path).stdout == "nothing has been tried yet\n"
+    assert autotune("inspect", "best", "--db", path).stdout == "nothing has been tuned yet\n"
 
 
 def test_json_lines_tell_every_step(tmp_path: Path) -> None:

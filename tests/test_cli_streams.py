@@ -12,7 +12,7 @@ from autotune.cli.streams import READER_GONE
 from tests.report_samples import measured
 
 ROOT = Path(__file__).parent.parent
-SENTENCE = "autotune: standard output cannot be written ({}); let it go to a place with room, such as a file or /dev/null\n"
+SENTENCE = "autotune: standard output cannot be written ({}); redirect it to a file with room, or to /dev/null\n"
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_win
         f"softmax 64x1000 float32: {len(SPACE) - 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known, 1 blocked; best" in said
     )
     assert f"{2 * len(SPACE)} new trials ({2 * len(SPACE) - 2} ok, 2 wrong result) in " in said
-    assert "; 2 of 2 sizes have a best that went through a final race; every configuration was tried\n" in said
+    assert "; 2 of 2 sizes have a best confirmed by a final race; every configuration was tried\n" in said
 
 
 def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: 
     swept(tmp_path, PlainWatcher(), Budget(trials=12))
     said = capsys.readouterr().out
     assert f"12 of {len(SPACE)} configurations known; best" in said
-    assert "; 2 of 2 sizes have a best that went through a final race" in said  # which may have left one in a tie
+    assert "; 2 of 2 sizes have a best confirmed by a final race" in said  # which may have left one in a tie
     assert said.endswith("; 2 sizes had more configurations to try\n")
     with Database(tmp_path / "y.sqlite", mode="write", create=True) as database:
         sweep(SOFTMAX, [PROBLEM], FakeBackend(times, stop_after=4), database, watcher=PlainWatcher())
@@ -84,7 +84,7 @@ def test_what_is_within_noise_is_called_a_tie_and_has_no_more_digits_than_it_is_
     assert capsys.readouterr().out.endswith("; the best won its final race, and every configuration was tried\n")
     one_problem(lambda configuration, problem: 1234.5, tmp_path, "unsure.sqlite", noise=0.4)
     said = capsys.readouterr().out
-    assert said.endswith("; the best ties with others in its final race, and every configuration was tried\n")
+    assert said.endswith("; the best tied with others in its final race, and every configuration was tried\n")
     assert re.search(r" us \(\d+\.\d % of copy\), \+-\d\d %, a tie in the final race: v2 .* is within noise of it\n", said), said
     assert re.search(r": \d,?\d00 us ", said), said
 

@@ -370,7 +370,7 @@ def test_several_files_of_which_one_no_longer_fits_say_which_went_in(tmp_path: P
     other = exported(filled(tmp_path / "other.sqlite"))
     status, out, err = run("import", str(good), str(other), str(good), "--db", str(mine))
     assert (status, out) == (1, "")
-    assert err.endswith(f"; {good} went in before, {other}, {good} did not\n")
+    assert err.endswith(f"; imported before that: {good}; not imported: {other}, {good}\n")
     assert len(rows("inspect", "trials", "--db", str(mine))) == 2
 
 

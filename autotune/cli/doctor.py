@@ -112,7 +112,7 @@ def _gpu() -> list[Row]:
         return [_row("CUDA GPU", "missing", "the CUDA driver sees none; the emulator and recorded measurements work without one")]
     if importlib.util.find_spec("pycuda") is None:
         found = counted(gpu_count(), "GPU")
-        return [_row("CUDA GPU", "ok", f"the CUDA driver sees {found}; what they are and whether they work is said once PyCUDA is here")]
+        return [_row("CUDA GPU", "ok", f"the CUDA driver sees {found}; install PyCUDA to see what they are and whether they work")]
     from autotune.backends.cuda import describe
 
     return [

@@ -57,7 +57,7 @@ CANDIDATES = (
         "expected behind",
         percent,
         rank=2,
-        meaning="how much slower than the best it should be here, nothing where the size lies beyond what was tuned",
+        meaning="how much slower than the best it should be here, empty where the size lies beyond what was tuned",
     ),
     Column("verdict", "verdict", right=False, long=True, meaning="chosen, or why not"),
 )
@@ -106,8 +106,8 @@ def explain_command(
         if story.model and any(candidate.tier == "selector" for candidate in story.candidates):
             say(f"selector: {story.model}")
         if story.beyond:
-            at = f"{story.beyond.rows}x{story.beyond.cols}"
-            say(f"{story.problem.size} lies beyond what was tuned, the nearest is {at}: how far this is behind the best is not known")
+            nearest = f"the nearest size is {story.beyond.rows}x{story.beyond.cols}"
+            say(f"{story.problem.size} lies beyond what was tuned ({nearest}), so how far this is behind the best is not known")
     emit(rows, CANDIDATES, form)
     if form == "table" and story.nearest:
         emit([_row(candidate, story, replayed) for candidate in story.nearest], NEAREST, "table", title="nearest tuned sizes")

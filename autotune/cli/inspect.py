@@ -180,7 +180,7 @@ def _nothing(database: Database, done: str, filters: dict[str, Any]) -> str:
             return f"no trial{of} has {names[0]} {wanted[names[0]]}; there are {among}"
         chosen |= wanted
     if not there:
-        return f"nothing was {done}" + (f" at {size}; {sweep} does that" if size else " yet")
+        return f"nothing was {done} at {size}; {sweep} does that" if size else f"nothing has been {done} yet"
     right = _counted(database, ("time_us IS NOT NULL",), chosen).get((1,), 0)
     if right:
         return f"{counted(right, 'trial')} of what was asked for ran right, but which is best was not settled; autotune rebuild does that"
@@ -198,6 +198,7 @@ def _counted(database: Database, names: tuple[str, ...], chosen: dict[str, Any])
 
 
 def _worded(chosen: dict[str, Any]) -> str:
-    """The filters as words of a sentence, a size as one."""
+    """The filters as words of a sentence: 5x5 float16 on NVIDIA H200."""
     size = [f"{chosen['rows']}x{chosen['cols']}"] if "rows" in chosen else []
-    return " ".join(size + [value for name, value in chosen.items() if name not in ("rows", "cols")])
+    device = [f"on {chosen['device']}"] if "device" in chosen else []
+    return " ".join(size + [value for name, value in chosen.items() if name not in ("rows", "cols", "device")] + device)

@@ -68,11 +68,11 @@ TRIALS = (
     DTYPE,
     VERSION,
     CONFIGURATION,
-    Column("outcome", "outcome", right=False, meaning="how it ended; pruned is right and stopped early, for it was far behind"),
+    Column("outcome", "outcome", right=False, meaning="how it ended; pruned means right but stopped early, because it was far behind"),
     TIME,
     SPEED,
-    Column("max_error", "max error", lambda value: f"{value:.1e}", rank=4, meaning="the largest difference from the float64 reference"),
-    Column("registers", "registers", rank=3, meaning="of a thread"),
+    Column("max_error", "max error", lambda value: f"{value:.1e}", rank=4, meaning="the largest relative error against the reference"),
+    Column("registers", "registers", rank=3, meaning="how many a thread uses"),
     Column(
         "evidence",
         "evidence",
@@ -96,8 +96,13 @@ DEVICES = (
     Column("sm_count", "SMs"),
     Column("l2_bytes", "L2 MiB", lambda value: f"{value >> 20}"),
     Column("problems", "problems with a best"),
-    Column("replayed", "of them replayed", lambda count: count or "", meaning="settled by replaying another database's measurements"),
-    Column("runs", "runs", meaning="sweeps and imports that brought trials"),
+    Column(
+        "replayed",
+        "of them replayed",
+        lambda count: count or "",
+        meaning="how many of these were settled by replaying another database's measurements",
+    ),
+    Column("runs", "runs", meaning="the number of sweeps and imports that brought trials"),
 )
 VERSIONS = (
     OPERATION,

@@ -84,7 +84,7 @@ def unpin_command(operation: str, sizes: str, device: str | None, dtype: str | N
         found = known_device(database, device)
         if not database.unpin(found, operation, name, rows, cols):
             raise UsageError(f"{operation} {sizes} {name} has no pin on {found.name}; autotune inspect pins lists what is pinned")
-    say(f"{operation} {sizes} {name} on {found.name} is pinned no more")
+    say(f"{operation} {sizes} {name} on {found.name} is no longer pinned")
 
 
 @click.command("block")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.output import microseconds, percent
+from autotune.cli.output import counted, microseconds, percent
 from autotune.cli.summary import conclusion, culprits, describe, outcomes
 from autotune.device import Device
 from autotune.finite import finite
@@ -43,11 +43,11 @@ class PlainWatcher(Watcher):
     def began(self, problems: int, device: Device, *, replayed: bool) -> None:
         self._problems = problems
         self._note = f" (recorded on {device.name})" if replayed else ""
-        self._say(f"tuning {problems} problem{'s' * (problems != 1)} on {device.name}")
+        self._say(f"tuning {counted(problems, 'problem')} on {device.name}")
 
     def building(self, done: int, total: int) -> None:
         if done == total and not self._note:
-            self._say(f"built {total} instances")
+            self._say(f"built {counted(total, 'instance')}")
 
     def waiting(self, why: str, seconds: float) -> None:
         self._say(f"{why}; waiting up to {seconds:.0f} s for room")
@@ -71,9 +71,8 @@ class PlainWatcher(Watcher):
             where = f" in {summary.interrupted_in}" if summary.interrupted_in else ""
             self._say(f"interrupted{where}; everything measured so far is stored, and the same command goes on from here")
         counts = f" ({outcomes(summary.outcomes)})" if summary.new_trials else ""
-        self._say(
-            f"{summary.new_trials} new trials{counts} in {time.monotonic() - self._started:.1f} s; {conclusion(summary, self._problems)}"
-        )
+        new = f"{counted(summary.new_trials, 'new trial')}{counts} in {time.monotonic() - self._started:.1f} s"
+        self._say(f"{new}; {conclusion(summary, self._problems)}")
 
     def _say(self, line: str) -> None:
         click.echo(line + self._note)

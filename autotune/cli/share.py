@@ -180,8 +180,8 @@ def _added(database: Database, sources: Sequence[tuple[Path, Vetted | Cache]], t
                 brought = database.merge(source, kernels_of=trusted)
                 yield _imported(file, brought.added, "; ".join(brought.clashes))
         except AutotuneError as error:
-            names = [str(name) for name, _ in sources]
-            said = f"{', '.join(names[:place])} went in before, {', '.join(names[place:])} did not" if place else "nothing was imported"
+            done, left = (", ".join(str(name) for name, _ in some) for some in (sources[:place], sources[place:]))
+            said = f"imported before that: {done}; not imported: {left}" if place else "nothing was imported"
             raise type(error)(f"{error}; {said}") from error
 
 

@@ -69,7 +69,7 @@ def status_of(error: OutputError) -> int:
     _let_go(1)
     if error.reader_gone:
         return READER_GONE
-    tell(f"autotune: standard output cannot be written ({error}); let it go to a place with room, such as a file or /dev/null")
+    tell(f"autotune: standard output cannot be written ({error}); redirect it to a file with room, or to /dev/null")
     return 1
 
 

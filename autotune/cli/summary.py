@@ -44,9 +44,9 @@ def culprits(configurations: Sequence[Configuration]) -> str:
 
 def describe(summary: ProblemSummary) -> str:
     """One line on what was tried for a problem, what won, and how sure that is."""
-    choice, new = summary.choice, summary.new_trials
+    choice, new = summary.choice, counted(summary.new_trials, "new trial")
     blocked = f", {summary.blocked} blocked" if summary.blocked else ""
-    tried = f"{summary.problem}: {new} new trials, {summary.known + summary.done} of {summary.space} configurations known{blocked}"
+    tried = f"{summary.problem}: {new}, {summary.known + summary.done} of {summary.space} configurations known{blocked}"
     if choice is None:
         return f"{tried}; none of them can be used"
     share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
@@ -63,9 +63,9 @@ def conclusion(summary: Summary, problems: int) -> str:
         one = summary.problems[0] if summary.problems else None
         return f"{_standing(one)}, and {'there are more configurations to try' if untried else 'every configuration was tried'}"
     tied = sum(p.confirmed and p.choice is not None and not p.choice.beyond_noise for p in summary.problems)
-    bests = f"{summary.confirmed} of {problems} sizes have a best that went through a final race"
+    bests = f"{summary.confirmed} of {problems} sizes have a best confirmed by a final race"
     if tied:
-        bests += f", which {tied} of them left in a tie"
+        bests += f", {tied} of them in a tie"
     return f"{bests}; " + (f"{counted(untried, 'size')} had more configurations to try" if untried else "every configuration was tried")
 
 
@@ -74,7 +74,7 @@ def _standing(one: ProblemSummary | None) -> str:
         return "there is no best"
     if not one.confirmed:
         return "the best is provisional"
-    return "the best won its final race" if one.choice.beyond_noise else "the best ties with others in its final race"
+    return "the best won its final race" if one.choice.beyond_noise else "the best tied with others in its final race"
 
 
 def _verdict(choice: Choice, *, confirmed: bool) -> str:
