@@ -86,8 +86,8 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
     "an unknown dtype": (edited("UPDATE problems SET dtype = dtype || '9'"), "of problems of an unknown dtype"),
     "a pin of nobody": (pinned(author="' '"), "of pins whose author or reason is blank"),
     "a pin without reason": (pinned(why="''"), "of pins whose author or reason is blank"),
-    "a pin of no day": (pinned(created="'zzz'"), "of pins whose date is not one or lies in the future"),
-    "a pin of the future": (pinned(created="'9999-01-01'"), "of pins whose date is not one or lies in the future"),
+    "a pin of no day": (pinned(created="'zzz'"), "of pins whose date is malformed or in the future"),
+    "a pin of the future": (pinned(created="'9999-01-01'"), "of pins whose date is malformed or in the future"),
     **{f"manifest {said}": (promising(f"({said})"), "has a manifest that is not as") for said in ("'[]'", "'{}'", "'nope'", "NULL")},
     "a manifest without row": (edited("CREATE TABLE manifest (manifest TEXT)"), "has a manifest that is not as autotune writes it"),
 }

@@ -109,7 +109,7 @@ REFUSED = [
     (np.zeros((4, 8), np.float32)[::-1], "rows must not overlap"),
     (np.broadcast_to(np.zeros(4, np.float32), (3, 4)), "rows of 4 elements that start 0 elements apart"),
     (np.zeros((3, 5, 8), np.float32)[:, :4], "leading axes must follow each other at one row stride"),
-    ([[1.0, 2.0]], "what came is a list; accepted are PyCUDA, torch.* and by a dispatcher with device='emulator' NumPy arrays"),
+    ([[1.0, 2.0]], "what came is a list; accepted are PyCUDA, torch.*; a dispatcher with device='emulator' takes NumPy arrays"),
     (None, "what came is a NoneType"),
 ]
 
@@ -127,7 +127,7 @@ def test_without_a_gpu_the_function_names_what_takes_numpy_arrays(x: str) -> Non
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     last = done.stderr.splitlines()[-1]
     assert last.startswith("autotune.errors.UsageError: ")
-    assert re.search(r'Dispatcher\("softmax", device="emulator"\)|dispatcher with device=.emulator. NumPy arrays', last), last
+    assert re.search(r'Dispatcher\("softmax", device="emulator"\)|dispatcher with device=.emulator. takes NumPy arrays', last), last
 
 
 def test_an_output_of_another_shape_dtype_or_kind_is_refused(softmax: Dispatcher) -> None:

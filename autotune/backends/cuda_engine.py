@@ -195,7 +195,7 @@ def _card(driver: Any, ordinal: int) -> Any:
     if count == 0:
         raise UsageError("no NVIDIA GPU is visible; use --device emulator or --device recorded without one")
     if not 0 <= ordinal < count:
-        raise UsageError(f"there is no GPU {ordinal}; there are {count}, numbered from 0")
+        raise UsageError(f"there is no GPU {ordinal}; the driver sees {count}, numbered from 0")
     return driver.Device(ordinal)
 
 

@@ -56,7 +56,7 @@ def _fill(path: Path, studies: Mapping[str, list[Row]]) -> None:
         if cause is not None and is_full(cause):
             raise no_room_to_work(cause) from error
         raise AutotuneError(
-            f"Optuna {optuna.__version__} stores trials otherwise than this autotune knows ({cause or error}); install optuna<6"
+            f"Optuna {optuna.__version__} stores trials in a way that this autotune does not know ({cause or error}); install optuna<6"
         ) from error
 
 

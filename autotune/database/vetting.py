@@ -79,8 +79,8 @@ WRONG = (
     ),
     *((table, f"dtype NOT IN ({_DTYPES})", "of an unknown dtype") for table in ("instances", "problems", "selectors", "pins", "blocked")),
     *((table, " OR ".join(map(_no_time, names)), "with a time that is not finite and positive") for table, names in _TIMES.items()),
-    *((table, " OR ".join(map(_in_future, names)), "of a time that lies in the future") for table, names in _MADE.items()),
-    *((table, _no_date("created"), "whose date is not one or lies in the future") for table in ("selectors", "pins", "blocked")),
+    *((table, " OR ".join(map(_in_future, names)), "dated in the future") for table, names in _MADE.items()),
+    *((table, _no_date("created"), "whose date is malformed or in the future") for table in ("selectors", "pins", "blocked")),
     (
         "devices",
         "compute_capability NOT GLOB '[0-9].[0-9]' AND compute_capability NOT GLOB '[0-9][0-9].[0-9]'",
@@ -122,7 +122,7 @@ def vet(connection: sqlite3.Connection, source: Path) -> None:
     for name in (table.name for table in TABLES):
         whole = [column for _, column, kind, *_ in connection.execute(f"PRAGMA table_info({name})") if kind == "INTEGER"]
         if whole and connection.execute(f"SELECT 1 FROM {name} WHERE {' OR '.join(map(_too_large, whole))} LIMIT 1").fetchone():
-            raise UsageError(f"database {source} holds a row of {name} with a number that nothing counts to; nothing was imported")
+            raise UsageError(f"database {source} holds a row of {name} with a number beyond 2^53; nothing was imported")
         try:
             deque(connection.execute(f"SELECT * FROM {name}"), maxlen=0)
         except sqlite3.OperationalError as error:  # SQLite itself takes any bytes for a text

@@ -140,7 +140,7 @@ def kind_of(array: Any) -> Kind:
         return array_kinds.DLPACK
     raise UsageError(
         f"what came is {_article(type(array).__name__)}; accepted are PyCUDA, torch, CuPy, Numba and JAX arrays and anything with"
-        " __cuda_array_interface__ or DLPack, and by a dispatcher with device='emulator' NumPy arrays"
+        " __cuda_array_interface__ or DLPack; a dispatcher with device='emulator' takes NumPy arrays"
     )
 
 

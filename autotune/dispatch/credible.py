@@ -20,19 +20,19 @@ _CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 def device_of(name: str, capability: str, *numbers: int) -> Device:
     texts(name, capability)
     if not _CAPABILITY.fullmatch(capability) or min(whole_numbers(*numbers)) < 0:
-        raise ValueError("no device is like that")
+        raise ValueError("no device has such properties")
     major, minor = capability.split(".")
     return Device(name, (int(major), int(minor)), *numbers)
 
 
 def texts(*values: object) -> None:
     if set(map(type, values)) != {str}:
-        raise TypeError("what should be a text is none, or names a row that is missing")
+        raise TypeError("a column holds no text, or names a row that is missing")
 
 
 def whole_numbers(*values: Any) -> tuple[int, ...]:
     if set(map(type, values)) != {int}:
-        raise TypeError("what should be a whole number is none, or names a row that is missing")
+        raise TypeError("a column holds no whole number, or names a row that is missing")
     return values
 
 
@@ -47,7 +47,8 @@ def date(text: str) -> None:
 
 
 def matrix(rows: int, cols: int, input_stride: int, output_stride: int, input_alignment: int, output_alignment: int, in_place: int) -> None:
-    if not (rows >= 1 and 1 <= cols <= input_stride < MOST_ELEMENTS and cols <= output_stride < MOST_ELEMENTS > rows * cols):
+    strides = (input_stride, output_stride)
+    if not (rows >= 1 and 1 <= cols <= min(strides) and max(*strides, rows * cols) < MOST_ELEMENTS):
         raise ValueError("no matrix has such a size")
     if input_alignment not in ALIGNMENTS or output_alignment not in ALIGNMENTS or in_place not in (0, 1):
         raise ValueError("no matrix lies like that")

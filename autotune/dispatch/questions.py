@@ -59,7 +59,7 @@ def check_schema(connection: sqlite3.Connection) -> None:
     """Raise ValueError for a file that is not ours, or that a newer autotune has written."""
     (application,), (schema,) = connection.execute("PRAGMA application_id").fetchone(), connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise ValueError("it is no database of autotune")
+        raise ValueError("it is not a database of autotune")
     if not 1 <= schema <= SCHEMA:
         raise ValueError(f"it is of schema {schema}, and 1 to {SCHEMA} are known")
 

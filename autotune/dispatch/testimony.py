@@ -120,7 +120,7 @@ class Witness:
             self.complaints.append(f"database {layer.path} cannot be read and {kept}: {error}")
             return before
         if failed:
-            self.complaints.append(f"database {layer.path} cannot be read whole, and what cannot {kept}: {failed[0]}")
+            self.complaints.append(f"database {layer.path} can be read only in part, and the rest {kept}: {failed[0]}")
         if self._bad:
             one, first = len(self._bad) == 1, self._bad[0]
             left = f"is left out: {first}" if one else f"are left out: the first is {first}"
@@ -162,7 +162,7 @@ class Witness:
                     yield found
 
     def _tuned(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[Tuned]:
-        stale, ranked = 0, []
+        stale = 0
 
         def entry(*columns: Any) -> tuple[bool, int, Tuned] | None:
             nonlocal stale
@@ -191,9 +191,9 @@ class Witness:
         ranked.sort(key=lambda found: found[:2])
         yield from (tuned for *_, tuned in ranked)
         if stale:
+            sizes, are = ("1 tuned size", "is") if stale == 1 else (f"{stale} tuned sizes", "are")
             self.complaints.append(
-                f"{stale} tuned sizes in {layer.path} are of another state of the {self.operation.name} kernels and are left out;"
-                " run `autotune sweep` again"
+                f"{sizes} in {layer.path} {are} left out, since the {self.operation.name} kernels have changed; run `autotune sweep` again"
             )
 
     def _instances(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[StoredInstance]:
