@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Self
 
-from autotune.errors import UsageError
+from autotune.errors import UsageError, shortened
 
 Value = int | str
 MOST_SHOWN = 60  # characters of what is no configuration
@@ -62,8 +62,7 @@ def _parsed(text: str) -> tuple[tuple[str, Value], ...]:
             return tuple(parameters.items())
     except (ValueError, RecursionError):  # of what is no JSON, and of brackets without end
         pass
-    short = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
-    raise UsageError(f"parameters {short!r} are not a JSON object of texts and finite numbers of at most 64 bits")
+    raise UsageError(f"parameters {shortened(text, MOST_SHOWN)!r} are not a JSON object of texts and finite numbers of at most 64 bits")
 
 
 def _is_value(value: object) -> bool:

@@ -25,6 +25,15 @@ class StorageError(AutotuneError):
     """The database could not be written for want of room; what was stored before is kept, and the same write may succeed later."""
 
 
+def shortened(text: str, most: int) -> str:
+    """`text` with no more than `most` of its characters, for what comes from a user or a file and is to be quoted in a sentence.
+
+    >>> shortened("4096x4096", 60), shortened("1" * 1000, 4)
+    ('4096x4096', '1111...')
+    """
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def installing(extra: str) -> str:
     """How to install an extra of this package, as the end of a sentence: the same words wherever it is missing."""
     return f'pip install ".[{extra}]" in a checkout, pip install "pycuda-autotune[{extra}]" elsewhere'

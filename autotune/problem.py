@@ -6,11 +6,12 @@ from functools import cached_property
 from math import gcd
 
 from autotune.element import element
-from autotune.errors import UsageError
+from autotune.errors import UsageError, shortened
 
 # No access of the GPUs served so far is wider than 16 bytes, so a better alignment makes no difference.
 WIDEST_ACCESS_BYTES = 16
-MOST_DIGITS = 14  # more than 2^40 has
+MOST_ELEMENTS = 1 << 40  # no GPU holds as many
+MOST_DIGITS = 14  # more than MOST_ELEMENTS has
 MOST_SHOWN = 60  # characters of what is no size
 
 
@@ -87,11 +88,11 @@ def parse_size(text: str) -> tuple[int, int]:
     Raises UsageError for anything but two whole numbers of at least 1.
     """
     match = re.fullmatch(r"0*([0-9]+)x0*([0-9]+)", text.strip())
-    shown = repr(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}...")
+    shown = repr(shortened(text, MOST_SHOWN))
     if not match or "0" in match.groups():
         raise UsageError(f"size {shown} is not ROWSxCOLS with both at least 1; write it like 4096x4096")
     digits = match.groups()
     rows, cols = (int(part[:MOST_DIGITS]) for part in digits)
-    if max(map(len, digits)) >= MOST_DIGITS or rows * cols >= 2**40:
+    if max(map(len, digits)) >= MOST_DIGITS or rows * cols >= MOST_ELEMENTS:
         raise UsageError(f"size {shown} has 2^40 elements or more, which no GPU holds; use a smaller one")
     return rows, cols

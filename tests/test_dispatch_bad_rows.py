@@ -156,7 +156,7 @@ def test_whatever_one_cell_says_all_other_sizes_are_answered_as_before(case: Cas
         ("best", "problem", 99, "row 1 of best .*names a row that is missing"),
         ("configurations", "parameters", "[1, 2]", "row 1 of best"),
         ("configurations", "parameters", "{", "row 1 of best .*are not a JSON object"),
-        ("configurations", "parameters", '{"block": 7}', "2 tuned sizes in .*loose.sqlite are left out, since"),
+        ("configurations", "parameters", '{"block": 7}', "2 tuned sizes in .*loose.sqlite are left out, measured with other"),
         ("problems", "rows", -4, "row 1 of best .*no matrix has such a size"),
         ("problems", "dtype", "float17", "row 1 of best .*'float17' is no dtype"),
         ("devices", "compute_capability", "nine", "row 1 of devices"),

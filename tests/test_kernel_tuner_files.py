@@ -144,7 +144,7 @@ def test_the_dispatcher_takes_nothing_from_a_cache(tmp_path: Path) -> None:
     file = written(tmp_path / "cache.json", ENTRIES)
     file.write_text(file.read_text().replace("vector_add", "softmax").replace("NVIDIA RTX A4000", DEVICE.name))
     imported(tmp_path / "x.sqlite", file)
-    with pytest.warns(RuntimeWarning, match="are left out"):
+    with pytest.warns(RuntimeWarning, match="1 tuned size .* is left out"):
         assert knowledge_of([Layer(tmp_path / "x.sqlite")], load("softmax"), DEVICE).tuned == ()
 
 

@@ -11,7 +11,7 @@ from autotune.choice import Candidate, Choice, choose
 from autotune.configuration import Configuration
 from autotune.database.connection import Connection, Row
 from autotune.database.decide import replace_best
-from autotune.database.kernel_tuner_cache import Cache, is_time, shortened, written_at
+from autotune.database.kernel_tuner_cache import Cache, is_time, one_line, written_at
 from autotune.database.keys import added, configuration_id, device_id, found_or_added, insert, problem_id
 from autotune.database.sound import samples_of, sound
 from autotune.device import Device
@@ -130,12 +130,12 @@ def _outcome(entry: Mapping[str, Any]) -> tuple[Outcome, tuple[float, ...], str]
     said = entry.get("__error__", entry.get("time"))
     times = entry.get("times") or [said]
     if not is_time(said):
-        return ERRORS.get(str(said), Outcome.LAUNCH_ERROR), (), f"Kernel Tuner says {shortened(said)}"
+        return ERRORS.get(str(said), Outcome.LAUNCH_ERROR), (), f"Kernel Tuner says {one_line(said)}"
     if not (isinstance(times, list) and all(map(is_time, times))):
         return (
             Outcome.LAUNCH_ERROR,
             (),
-            f"Kernel Tuner says {shortened(said)}, but its times are not all positive numbers: {shortened(times)}",
+            f"Kernel Tuner says {one_line(said)}, but its times are not all positive numbers: {one_line(times)}",
         )
     return Outcome.OK, tuple(1e3 * float(ms) for ms in times), ""
 

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from autotune.database.vetting import MOST_NAME_BYTES
-from autotune.errors import UsageError
-from autotune.problem import Problem
+from autotune.errors import UsageError, shortened
+from autotune.problem import MOST_ELEMENTS, Problem
 
 Kind = TypeVar("Kind")
 
 MOST_SAID = 100  # characters of what is wrong with a file
-MOST_ELEMENTS = 1 << 40
 MOST_BYTES = 1 << 30  # of a cache once unpacked; those that are published have up to a hundred million
 
 
@@ -78,15 +77,14 @@ def read_cache(path: Path, dtype: str = "float32") -> Cache:
         ) from error
 
 
-def shortened(said: Any) -> str:
-    """What a file says of anything, in no more words than a table holds."""
-    text = " ".join(str(said).split())
-    return text if len(text) <= MOST_NAME_BYTES else f"{text[:MOST_NAME_BYTES]}..."
+def one_line(said: Any) -> str:
+    """What a file says of anything, as one line no longer than a table holds."""
+    return shortened(" ".join(str(said).split()), MOST_NAME_BYTES)
 
 
 def _are(value: Any, kind: type[Kind]) -> Kind:
     if not isinstance(value, kind):
-        raise TypeError(f"{shortened(value)} is not a {'list' if kind is list else 'object'}")
+        raise TypeError(f"{one_line(value)} is not a {'list' if kind is list else 'object'}")
     return value
 
 
@@ -100,7 +98,7 @@ def _size(value: Any) -> tuple[int, int]:
     """Rows and columns of a problem size: one number, or a list of them with the columns first."""
     x, *others = sizes = value if isinstance(value, list) else [value]
     if any(type(n) is not int or not 0 < n < MOST_ELEMENTS for n in sizes) or prod(sizes) >= MOST_ELEMENTS:
-        raise ValueError(f"problem_size {shortened(value)} is not one or more whole numbers of at least 1 with a product below 2^40")
+        raise ValueError(f"problem_size {one_line(value)} is not one or more whole numbers of at least 1 with a product below 2^40")
     return prod(others), x
 
 
@@ -135,7 +133,7 @@ def _parsed(path: Path) -> tuple[Any, bool]:
         try:
             return json.loads(attempt), cut
         except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError, brackets without end are the other
-            said = said or shortened(error)[:MOST_SAID]
+            said = said or one_line(error)[:MOST_SAID]
     raise UsageError(f"{path} is malformed JSON ({said}); give a cache file as Kernel Tuner's store_cache writes it")
 
 

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from autotune.configuration import Configuration
 from autotune.database.connection import Connection, Row
 from autotune.element import element
-from autotune.errors import UsageError
+from autotune.errors import UsageError, shortened
+from autotune.problem import MOST_ELEMENTS
 from autotune.trial import Outcome
 
 Found = TypeVar("Found")
@@ -32,9 +33,9 @@ def sound(database: Connection, table: str, rows: Iterable[Row], entry: Callable
         try:
             found.append(entry(row))
         except NONSENSE as error:
-            said = " ".join(str(error).split())
+            said = shortened(" ".join(str(error).split()), MOST_SAID)
             named = f"row {row[key]}" if key == "id" else f"the row with {key} {row[key]!r}"
-            bad.append(f"{named} of {table} ({said if len(said) <= MOST_SAID else f'{said[:MOST_SAID]}...'})")
+            bad.append(f"{named} of {table} ({said})")
     if bad and table not in database.complained:
         database.complained.add(table)
         others = f" and {len(bad) - 1:,} more like it" if len(bad) > 1 else ""
@@ -64,7 +65,7 @@ def require_time(time_us: float | None) -> None:
 def require_problem(row: Row) -> None:
     """Raise ValueError or UsageError unless a matrix can have the columns `rows`, `cols` and `dtype`."""
     element(row["dtype"])
-    if not (0 <= row["rows"] < 1 << 40 and 0 <= row["cols"] < 1 << 40):
+    if not (0 <= row["rows"] < MOST_ELEMENTS and 0 <= row["cols"] < MOST_ELEMENTS):
         raise ValueError(f"no matrix is of {row['rows']} x {row['cols']}")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from autotune.database.merge import TABLES
 from autotune.element import ELEMENTS
 from autotune.errors import UsageError
+from autotune.problem import MOST_ELEMENTS
 
 MOST_NAME_BYTES = 200  # of a device, an operation, a version, a protocol or an author
 
@@ -93,7 +94,7 @@ WRONG = (
     ),
     (
         "problems",
-        "rows < 0 OR cols < 0 OR rows * 1e0 * cols >= 1 << 40 OR input_stride < cols OR output_stride < cols "
+        f"rows < 0 OR cols < 0 OR rows * 1e0 * cols >= {MOST_ELEMENTS} OR input_stride < cols OR output_stride < cols "
         "OR input_alignment NOT IN (1, 2, 4, 8, 16) OR output_alignment NOT IN (1, 2, 4, 8, 16)",
         "of a size or layout that no matrix has",
     ),
@@ -106,7 +107,8 @@ WRONG = (
     ("pins", "trim(author, char(9, 10, 13, 32)) = '' OR trim(why, char(9, 10, 13, 32)) = ''", "whose author or reason is blank"),
     (
         "pins",
-        "least_rows < 1 OR least_cols < 1 OR most_rows < least_rows OR most_cols < least_cols OR max(most_rows, most_cols) >= 1 << 40",
+        "least_rows < 1 OR least_cols < 1 OR most_rows < least_rows OR most_cols < least_cols "
+        f"OR max(most_rows, most_cols) >= {MOST_ELEMENTS}",
         "of sizes that no matrix has",
     ),
 )

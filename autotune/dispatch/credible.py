@@ -7,10 +7,10 @@ from typing import Any
 from autotune.configuration import Value
 from autotune.device import Device
 from autotune.element import ELEMENTS
+from autotune.problem import MOST_ELEMENTS
 
 Choices = tuple[tuple[str, frozenset[tuple[type, Value]]], ...]
 
-MOST_ELEMENTS = 1 << 40  # no GPU holds more
 ALIGNMENTS = (1, 2, 4, 8, 16)
 STATES = ("provisional", "confirmed", "stale", "blocked")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")  # what a newer row is told by

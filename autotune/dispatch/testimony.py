@@ -16,7 +16,6 @@ from autotune import source
 from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.dispatch.credible import (
-    MOST_ELEMENTS,
     STATES,
     choices,
     date,
@@ -30,9 +29,12 @@ from autotune.dispatch.credible import (
 from autotune.dispatch.questions import BEST, BLOCKED, DEVICES, INSTANCES, PINS, SELECTORS, Row, check_schema, fetched
 from autotune.dispatch.store import Layer, StoredInstance, connect, runs_on
 from autotune.element import ELEMENTS
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, shortened
 from autotune.operation import Operation
+from autotune.problem import MOST_ELEMENTS
 from autotune.selector.model import Model
+
+MOST_SAID = 200  # characters of what is wrong with a row
 
 Found = TypeVar("Found")
 Block = tuple[Configuration, str, int | None, int | None]  # with the rows and columns of one size, or for all of them
@@ -155,8 +157,8 @@ class Witness:
             try:
                 found = entry(*columns[1:])
             except NONSENSE as error:
-                said = " ".join(f"{type(error).__name__}: {error}".split())
-                self._bad.append(f"row {columns[0]!r} of {table} ({said if len(said) < 200 else f'{said[:200]}...'})")
+                said = shortened(" ".join(f"{type(error).__name__}: {error}".split()), MOST_SAID)
+                self._bad.append(f"row {columns[0]!r} of {table} ({said})")
             else:
                 if found is not None:
                     yield found
@@ -193,7 +195,8 @@ class Witness:
         if stale:
             sizes, are = ("1 tuned size", "is") if stale == 1 else (f"{stale} tuned sizes", "are")
             self.complaints.append(
-                f"{sizes} in {layer.path} {are} left out, since the {self.operation.name} kernels have changed; run `autotune sweep` again"
+                f"{sizes} in {layer.path} {are} left out, measured with other {self.operation.name} kernels than those here; "
+                "run `autotune sweep` again"
             )
 
     def _instances(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[StoredInstance]:
