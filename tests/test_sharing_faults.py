@@ -1,6 +1,8 @@
 """Sharing when something is wrong: nothing new lies about, nothing is half done, and the sentence names what is at fault."""
 
 import csv
+import errno
+import fcntl
 import io
 import json
 import os
@@ -249,6 +251,17 @@ def test_what_killed_imports_leave_in_the_temporary_folder_goes_with_the_next(tm
         assert names(tmp_path) == {mine.name}
         with scratch_folder("import") as other:
             assert names(tmp_path) == {mine.name, other.name}
+    assert names(tmp_path) == set()
+
+
+def test_a_temporary_folder_whose_file_system_has_no_locks_is_worked_in_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with scratch_folder("import") as mine, scratch_folder("import") as other:
+        assert names(tmp_path) == {mine.name, other.name}
     assert names(tmp_path) == set()
 
 

@@ -154,7 +154,8 @@ def _owned_folder(place: Path, what: str) -> tuple[Path, int]:
     """A new folder, and the descriptor by which it is locked as long as this process lives: a process's number is given again."""
     hidden = Path(tempfile.mkdtemp(prefix=f".autotune-{what}-", dir=place))  # nobody looks for it before it is locked
     lock = os.open(hidden, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with suppress(OSError):  # of a file system without locks, on which nobody clears a folder either
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return hidden.rename(place / f"autotune-{what}-{os.getpid()}-{hidden.name.rpartition('-')[2]}"), lock
 
 
