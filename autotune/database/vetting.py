@@ -67,9 +67,8 @@ _DTYPES = ", ".join(f"'{name}'" for name in ELEMENTS)
 _NOT_ANY = "EXISTS (SELECT 1 FROM json_each({}) WHERE {})"
 _NO_VALUE = (
     "type NOT IN ('integer', 'real', 'text', 'true', 'false') OR (type IN ('integer', 'real') AND NOT (value > -9e999 AND value < 9e999)) "
+    "OR (type = 'integer' AND typeof(value) <> 'integer')"  # a whole number of more than 64 bits is read as a real one
 )
-# A whole number of more than 64 bits is read as a real one.
-_NO_VALUE += "OR (type = 'integer' AND typeof(value) <> 'integer')"
 _NO_SAMPLE = f"type NOT IN ('integer', 'real') OR {_no_time('value')}"
 
 WRONG = (

@@ -14,24 +14,8 @@ POWER = (
 )
 CROWDED: Spec = {"name": "crowded"}  # whether there are more tuned sizes than discs with a label have room for
 MOST_LABELLED = 60
-RATIOS = [
-    1,
-    1.01,
-    1.02,
-    1.05,
-    1.1,
-    1.2,
-    1.5,
-    2,
-    3,
-    5,
-    10,
-    20,
-    50,
-    100,
-    300,
-    1000,
-]  # the ticks of logarithmic axes: those of Vega are too many
+# The ticks of logarithmic axes: those of Vega are too many.
+RATIOS = [1, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 300, 1000]
 COUNTS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 3000, 10000, 30000, 100000]
 LOGS = [{"calculate": "log(datum.cols) / LN2", "as": "x"}, {"calculate": "log(datum.rows) / LN2", "as": "y"}]
 
@@ -55,16 +39,7 @@ def _sized(spec: Spec) -> Spec:
 
 def _plane(colours: Spec) -> Spec:
     """Which version wins where: shade for the nearest tuned size, a disc for each tuned one, labelled where there is room."""
-    axes = {
-        "x": {
-            "field": "x",
-            "type": "quantitative",
-            "title": "columns",
-            "scale": {"zero": False, "nice": False},
-            "axis": _powers(grid=False),
-        },
-        "y": {"field": "y", "type": "quantitative", "title": "rows", "scale": {"zero": False, "nice": False}, "axis": _powers(grid=False)},
-    }
+    axes = {"x": _power_axis("x", "columns", grid=False), "y": _power_axis("y", "rows", grid=False)}
     cells = {
         "data": {"name": "plane"},
         "mark": {"type": "rect", "opacity": 0.3, "aria": False, "strokeWidth": 0},
@@ -92,15 +67,8 @@ def _plane(colours: Spec) -> Spec:
     labels = {
         "data": {"name": "problems"},
         "transform": [*LOGS, {"calculate": "crowded || length(datum.version) > 3 ? '' : datum.version", "as": "label"}],
-        "mark": {
-            "type": "text",
-            "fontSize": 10.5,
-            "fontWeight": 600,
-            "color": "white",
-            "aria": False,
-            "cursor": "pointer",
-            "tooltip": None,
-        },
+        "mark": {"type": "text", "fontSize": 10.5, "fontWeight": 600, "color": "white"}
+        | {"aria": False, "cursor": "pointer", "tooltip": None},
         "encoding": axes | {"text": {"field": "label"}},
     }
     return {"height": 430, "params": [CROWDED | {"value": False}], "layer": [cells, chosen, discs, labels]}
@@ -109,22 +77,9 @@ def _plane(colours: Spec) -> Spec:
 def _shares(colours: Spec) -> Spec:
     """How near each version comes to a copy: a line through the sizes that are `leading`, broken where a doubling is missing."""
     axes = {
-        "x": {"field": "x", "type": "quantitative", "title": "columns", "scale": {"zero": False, "nice": False}, "axis": _powers()},
+        "x": _power_axis("x", "columns"),
         "y": {"field": "share", "type": "quantitative", "title": "share of copy", "axis": {"format": "%"}, "scale": {"domainMin": 0}},
         "color": colours,
-    }
-    copy = {
-        "data": {"values": [{"share": 1, "said": "dashed: a device copy of the same bytes"}]},
-        "layer": [
-            {
-                "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#454c56", "aria": False},
-                "encoding": {"y": {"field": "share", "type": "quantitative"}},
-            },
-            {
-                "mark": {"type": "text", "align": "right", "baseline": "bottom", "x": "width", "y": -8, "color": "#454c56", "fontSize": 12},
-                "encoding": {"text": {"field": "said"}},
-            },
-        ],
     }
     tooltip = {"tooltip": _tooltip("size", "version", "configuration") + _measured("share")}
     leading = [*LOGS, {"filter": "datum.leading"}]
@@ -139,7 +94,7 @@ def _shares(colours: Spec) -> Spec:
         "params": [CROWDED | {"value": False}],
         "layer": [
             as_wide_as_the_plane,
-            copy,
+            _copy(),
             {
                 "data": {"name": "shares"},
                 "transform": leading,
@@ -156,6 +111,23 @@ def _shares(colours: Spec) -> Spec:
                     "size": {"condition": {"test": "datum.leading", "value": 80}, "value": {"expr": "crowded ? 14 : 36"}},
                     "opacity": {"condition": {"test": "datum.leading", "value": 1}, "value": 0.6},
                 },
+            },
+        ],
+    }
+
+
+def _copy() -> Spec:
+    """The line at which a kernel is as fast as a copy, and what it is."""
+    return {
+        "data": {"values": [{"share": 1, "said": "dashed: a device copy of the same bytes"}]},
+        "layer": [
+            {
+                "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#454c56", "aria": False},
+                "encoding": {"y": {"field": "share", "type": "quantitative"}},
+            },
+            {
+                "mark": {"type": "text", "align": "right", "baseline": "bottom", "x": "width", "y": -8, "color": "#454c56", "fontSize": 12},
+                "encoding": {"text": {"field": "said"}},
             },
         ],
     }
@@ -254,15 +226,10 @@ def _failures() -> Spec:
     }
 
 
-def _powers(grid: bool = True) -> Spec:
-    return {
-        "labelExpr": POWER,
-        "values": list(range(41)),
-        "labelOverlap": "parity",
-        "labelSeparation": 12,
-        "grid": grid,
-        "labelFlush": False,
-    }
+def _power_axis(field: str, title: str, grid: bool = True) -> Spec:
+    labels = {"labelExpr": POWER, "labelOverlap": "parity", "labelSeparation": 12, "labelFlush": False}
+    axis = labels | {"values": list(range(41)), "grid": grid}
+    return {"field": field, "type": "quantitative", "title": title, "scale": {"zero": False, "nice": False}, "axis": axis}
 
 
 def _tooltip(*fields: str) -> list[Spec]:
