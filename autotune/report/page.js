@@ -107,7 +107,7 @@ function figures(shown) {
   ];
   const raced = shown.problems.filter((row) => row.gap != null);
   if (raced.length)
-    facts.push(["ahead of their runner-up beyond noise, of those that have one", `${raced.filter((row) => row.beyond_noise).length} of ${raced.length}`]);
+    facts.push(["bests ahead of their runner-up beyond noise", `${raced.filter((row) => row.beyond_noise).length} of ${raced.length}`]);
   if (shares.length)
     facts.push(
       ["of copy, median over sizes", percent(median(shares))],
@@ -232,7 +232,7 @@ function drawConvergence(shown, chosen) {
   const thinned = tried > trials;
   const caption = [
     near && shown.searched && !thinned ? `Within 1 % of the final best after ${plural(near.trial, "trial")} of ${convergence.at(-1).trial.toLocaleString("en")}.` : "",
-    near && !shown.searched ? "These trials were not searched for but tried one after the other: their order says nothing of a search." : "",
+    near && !shown.searched ? "These trials were made in a fixed order and not chosen by a search, so how soon the best came says nothing." : "",
     near && thinned ? `${plural(tried, "configuration")} were tried; the curve is of the ${plural(trials, "trial")} in the file.` : "",
   ]
     .filter(Boolean)
@@ -282,7 +282,7 @@ function drawFailures(shown) {
 function provenance(shown) {
   byId("method").textContent =
     `Protocol ${shown.protocol}, rule ${shown.protocol_rule}: ${shown.provenance.at(-1)?.protocol_description ?? ""}.` +
-    (shown.replayed ? " These times were not taken for this database: they are another one's measurements, replayed." : "");
+    (shown.replayed ? " These times were not measured for this database: they are replayed from another one's measurements." : "");
   table("provenance-table", "What was measured with what", shown.provenance, [
     [
       "measured",
