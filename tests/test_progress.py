@@ -89,6 +89,19 @@ def test_what_is_within_noise_is_called_a_tie_and_has_no_more_digits_than_it_is_
     assert re.search(r": \d,?\d00 us ", said), said
 
 
+def test_a_best_without_a_rival_ties_with_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def only_one(configuration: Configuration, problem: Problem) -> Told:
+        return 20.0 if configuration == SPACE[0] else Failure(Outcome.WRONG_RESULT, "wrong")
+
+    one_problem(only_one, tmp_path, "one.sqlite")
+    said = capsys.readouterr().out
+    assert ", the only one in its final race\n" in said
+    assert said.endswith("; the best was the only one in its final race, and every configuration was tried\n")
+    with Database(tmp_path / "two.sqlite", mode="write", create=True) as database:
+        sweep(SOFTMAX, [PROBLEM, OTHER], FakeBackend(only_one), database, watcher=PlainWatcher())
+    assert "; 2 of 2 sizes have a best confirmed by a final race; every configuration was tried\n" in capsys.readouterr().out
+
+
 def test_where_nothing_can_be_used_there_is_no_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one_problem(lambda configuration, problem: Failure(Outcome.WRONG_RESULT, "all is wrong"), tmp_path, "wrong.sqlite")
     assert capsys.readouterr().out.endswith("; there is no best, and every configuration was tried\n")

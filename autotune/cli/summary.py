@@ -62,7 +62,7 @@ def conclusion(summary: Summary, problems: int) -> str:
     if problems == 1:
         one = summary.problems[0] if summary.problems else None
         return f"{_standing(one)}, and {'there are more configurations to try' if untried else 'every configuration was tried'}"
-    tied = sum(p.confirmed and p.choice is not None and not p.choice.beyond_noise for p in summary.problems)
+    tied = sum(p.confirmed and p.choice is not None and p.choice.beyond_noise is False for p in summary.problems)
     bests = f"{summary.confirmed} of {problems} sizes have a best confirmed by a final race"
     if tied:
         bests += f", {tied} of them in a tie"
@@ -74,6 +74,8 @@ def _standing(one: ProblemSummary | None) -> str:
         return "there is no best"
     if not one.confirmed:
         return "the best is provisional"
+    if one.choice.beyond_noise is None:
+        return "the best was the only one in its final race"
     return "the best won its final race" if one.choice.beyond_noise else "the best tied with others in its final race"
 
 
