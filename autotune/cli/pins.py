@@ -198,7 +198,8 @@ def _settled_again(
     """Settle every problem at which `configuration` was tried; how many that were, as the end of a sentence."""
     touched = database.touched(device, operation.name, configuration, dtype, problem)
     done = database.rebuild({operation.name: operation}, only=touched)
-    return f"; {counted(done.settled, 'problem')} at which it was tried settled again" if done.settled else ""
+    were = "was" if done.settled == 1 else "were"
+    return f"; {counted(done.settled, 'problem')} at which it was tried {were} settled again" if done.settled else ""
 
 
 def _example(version: str, declared: Any) -> str:

@@ -60,8 +60,8 @@ def prune_command(
     rows: list[Row] = [{"rule": rule.name, "trials": len(trials), "why": rule.why, "deleted": yes} for rule, trials in found]
     emit(rows, COLUMNS, form)
     if form == "table":
-        were = "was" if len(every) == 1 else "were"
-        again = f", and {counted(settled, 'problem')} settled again by what is left" if settled else ""
+        were, settled_were = ("was" if count == 1 else "were" for count in (len(every), settled))
+        again = f", and {counted(settled, 'problem')} {settled_were} settled again by what is left" if settled else ""
         say(f"{counted(len(every), 'trial')} {f'{were} deleted{again}' if yes else 'would be deleted; --yes does it'}")
 
 
