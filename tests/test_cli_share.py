@@ -235,7 +235,7 @@ def test_what_follows_from_trials_that_are_pruned_follows_from_those_that_are_le
             connection.execute(f"UPDATE best SET {named} WHERE problem = (SELECT problem FROM trials WHERE id = ?)", (second, rival))
     untouched, before = rows("inspect", "best", "--db", str(path))
     assert before["beyond_noise"] is True
-    assert "1 problem settled again" in said("prune", "--replayed", "--yes", "--db", str(path))
+    assert "1 problem was settled again" in said("prune", "--replayed", "--yes", "--db", str(path))
     left, now = rows("inspect", "best", "--db", str(path))
     assert (now["runner_up"], now["runner_up_us"], now["gap"], now["beyond_noise"], now["trials"]) == (None, None, None, None, 1)
     assert left == untouched
