@@ -183,7 +183,7 @@ class Witness:
                 return None
             chosen = self._configuration(version, parameters) if self._current(version) == sha else None
             if chosen is None:
-                stale += device == self.device.name
+                stale += device == self.device.name and version in self.operation.versions
                 return None
             *layout, in_place = problem
             tuned = Tuned._make((device, dtype, *layout, bool(in_place), chosen, sha, time_us, state, origin, layer.path))
