@@ -146,8 +146,8 @@ MORE = {
     ),
     "autotune report --html, the whole command": (
         "import io, contextlib, tempfile",
-        "from autotune.cli import main\nwith contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
-        "    main(['report', '--html', tempfile.mkdtemp() + '/x.html', '--db', path])",
+        "from autotune.cli import main\nwith tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()), "
+        "contextlib.suppress(SystemExit):\n    main(['report', '--html', folder + '/x.html', '--db', path])",
     ),
 }
 HEAVY = ("optuna", "sqlite_utils", "pandas", "rich", "pycuda", "cuda", "click")  # what `import autotune` must not bring
