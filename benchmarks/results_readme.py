@@ -3,11 +3,12 @@
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import geometric_mean, median
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -108,11 +109,11 @@ def _article(database: Database, best: list[Row], device: str) -> str:
     winner = next((row for row in best if (row["rows"], row["cols"], row["dtype"]) == (4096, 4096, "float32")), None)
     if winner is None:
         return ""
-    peak = PEAK_GB_PER_S[device]
+    peak = PEAK_GB_PER_S.get(device)
     per_version = {row["version"]: row for row in database.best_per_version("softmax", **size)}
     lines = [
         "\n### Softmax at 4096x4096 float32, the article's case\n\n"
-        f"The best configuration of each version; the peak is {peak / 1000:g} TB/s.\n",
+        f"The best configuration of each version{f'; the peak is {peak / 1000:g} TB/s' if peak else ''}.\n",
         "| version | best configuration | time us | of copy | of peak | the article, of an A100's peak |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
@@ -121,7 +122,7 @@ def _article(database: Database, best: list[Row], device: str) -> str:
         claimed = f"{100 * ARTICLE[name]:.0f} %" if name in ARTICLE else ""
         lines.append(
             f"| {name} | {parameters(row['parameters'])} | {row['time_us']:.2f} | {percent(winner['copy_us'] / row['time_us'])} "
-            f"| {percent(row['gb_per_s'] / peak)} | {claimed} |"
+            f"| {percent(row['gb_per_s'] / peak) if peak else ''} | {claimed} |"
         )
     return "\n".join([*lines, "", _order({v: row["time_us"] for v, row in per_version.items() if v in ARTICLE}), ""])
 
@@ -145,43 +146,61 @@ def _compared(gain: float) -> str:
     return f"{percent(gain)} faster than" if gain > 0 else f"{percent(-gain)} slower than"
 
 
-def _rivals(folder: Path, device: str) -> dict[tuple[int, int, str], tuple[str, float]]:
-    """The fastest rival and our time over its, both from one run, at each size that rivals were measured at on `device`."""
-    found: dict[tuple[int, int, str], tuple[str, float]] = {}
+class Rival(NamedTuple):
+    """The fastest rival at a size, our time over its in the same run, and the page of that run."""
+
+    name: str
+    ratio: float
+    page: str
+
+
+Rivals = dict[tuple[int, int, str], Rival]
+
+
+def _rivals(folder: Path, device: str) -> Rivals:
+    """The fastest rival at each size, (rows, columns, element type), that rivals were measured at on `device`."""
+    found: Rivals = {}
     for path in sorted(folder.glob("softmax-peers-*.json")):
         measured = json.loads(path.read_text(encoding="utf-8"))
         if all(run["gpu"] == device for run in measured["runs"]):
             cells = [(cell, judged(cell)) for cell in measured["cells"] if not cell["drawn"]]
-            found |= {(cell["rows"], cell["cols"], cell["dtype"]): (said["rival"], said["ratio"]) for cell, said in cells if said}
+            for cell, said in cells:
+                if said:
+                    found[cell["rows"], cell["cols"], cell["dtype"]] = Rival(said["rival"], said["ratio"], path.with_suffix(".md").name)
     return found
 
 
-def _sizes(best: list[Row], rivals: dict[tuple[int, int, str], tuple[str, float]]) -> str:
+def _sizes(best: list[Row], rivals: Rivals) -> str:
     """A line for every problem, or where those are too many, for the sizes that rivals were measured at, and all of them summed up."""
-    known = {(rows, cols) for rows, cols, _ in rivals}
-    shown = best if len(best) <= MOST_LINES or not known else [row for row in best if (row["rows"], row["cols"]) in known]
+    whole, known = len(best) <= MOST_LINES, {(rows, cols) for rows, cols, _ in rivals}
+    shown = [row for row in best if whole or (row["rows"], row["cols"]) in known]
     found = [(row, rivals.get((row["rows"], row["cols"], row["dtype"]))) for row in shown]
-    ratios = [rival[1] for _, rival in found if rival]
-    beside = (
-        "Ours beside the fastest rival is from [one run of both](softmax-peers-h200.md), whose launches are timed one by one and take some "
-        f"tenths of a microsecond more than the times here. Geometric mean of its {len(ratios)} ratios: {geometric_mean(ratios):.3f}; "
-        f"above 1.01 at {sum(ratio > 1.01 for ratio in ratios)}.\n"
-    )
     lines = [
-        f"\n### {'Every tuned problem' if shown is best else 'At the sizes of the rivals'}\n",
-        *([beside] if ratios else []),
+        f"\n### {'Every tuned problem' if whole else 'At the sizes of the rivals'}\n",
+        *_beside([rival for _, rival in found if rival]),
         "| problem | best configuration | time us | +- | of copy | fastest rival | ours / rival, in one run |",
         "| --- | --- | ---: | ---: | ---: | --- | ---: |",
         *(_line(row, rival) for row, rival in found),
         "",
     ]
-    return "\n".join(lines) + ("" if shown is best else _summary(best))
+    return ("\n".join(lines) if shown else "") + ("" if whole else _summary(best))
 
 
-def _line(row: Row, rival: tuple[str, float] | None) -> str:
+def _beside(rivals: list[Rival]) -> Iterator[str]:
+    """What the ratios to rivals amount to; nothing where there are none."""
+    if rivals:
+        ratios = [rival.ratio for rival in rivals]
+        yield (
+            f"Ours beside the fastest rival is from [one run of both]({rivals[0].page}), whose launches are timed one by one and take some "
+            f"tenths of a microsecond more than the times here. Geometric mean of its {len(ratios)} ratios: {geometric_mean(ratios):.3f}; "
+            f"above 1.01 at {sum(ratio > 1.01 for ratio in ratios)}.\n"
+        )
+
+
+def _line(row: Row, rival: Rival | None) -> str:
     half = (row["ci_high_us"] - row["ci_low_us"]) / 2 / row["time_us"]
     share = percent(row["fraction_of_copy"]) if row["fraction_of_copy"] else ""
-    beside = f"{rival[0]} | {rival[1]:.3f}" if rival else " | "
+    beside = f"{rival.name} | {rival.ratio:.3f}" if rival else " | "
     return (
         f"| {row['rows']}x{row['cols']} {row['dtype']} | {row['version']} {parameters(row['parameters'])} | {row['time_us']:.2f} "
         f"| {percent(half)} | {share} | {beside} |"

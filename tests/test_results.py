@@ -1,6 +1,8 @@
 """What is shipped in results/ is whole, was measured by what is here, and is what its page says."""
 
 import json
+import shutil
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -26,6 +28,18 @@ def test_something_is_shipped() -> None:
 
 def test_the_page_is_what_the_databases_say() -> None:
     assert (shipped("results") / "README.md").read_text(encoding="utf-8") == page(shipped_databases())
+
+
+def test_a_device_of_which_neither_peak_nor_rivals_are_known_has_its_part_of_the_page(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    shutil.copyfile(path, other)
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("UPDATE devices SET name = 'Other GPU'")
+    part = page([*shipped_databases(), other]).partition("## Other GPU: `other.sqlite`")[2].partition("\n## ")[0]
+    assert "### Softmax at 4096x4096 float32" in part
+    assert "### All tuned problems, summed up" in part
+    assert "TB/s" not in part.partition("### Softmax")[2]
+    assert "rival" not in part
 
 
 def test_the_page_on_scale_is_what_was_measured() -> None:
