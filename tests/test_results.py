@@ -23,7 +23,7 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 
 def test_something_is_shipped() -> None:
-    assert [path.name for path in shipped_databases()] == ["nvidia-h200.sqlite"]
+    assert "nvidia-h200.sqlite" in [path.name for path in shipped_databases()]
 
 
 def test_the_page_is_what_the_databases_say() -> None:

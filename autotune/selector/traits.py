@@ -10,6 +10,7 @@ from autotune.problem import WIDEST_ACCESS_BYTES, Problem
 SEGMENT_BYTES = 128  # of memory that a GPU fetches together
 OTHER_REGISTERS = 30  # of a thread, beside those that hold elements: about what the compilers take
 MOST_REGISTERS = 255
+MOST_BLOCKS_PER_SM = 32  # resident at a time on compute capability 8.0, 9.0 and 10.0; others have 16 or 24
 MOST_TAIL = 4.0
 ABSENT = -1.0  # the logarithm of a parameter that a version lacks: less than that of any value
 
@@ -50,7 +51,8 @@ class Sight:
         held = int(given.get("items", 1)) * int(given.get("vector", 1))
         each = problem.rows * problem.cols / (launch.blocks * bounds.threads)
         registers = min(held * (problem.element_bytes / 4 if given.get("hold") == "inputs" else 1) + OTHER_REGISTERS, MOST_REGISTERS)
-        resident = max(1, min(device.threads_per_sm // bounds.threads, int(device.registers_per_sm / (bounds.threads * registers)), 32))
+        fitting = (device.threads_per_sm // bounds.threads, int(device.registers_per_sm / (bounds.threads * registers)))
+        resident = max(1, min(*fitting, MOST_BLOCKS_PER_SM))
         shares = launch.blocks / device.sm_count
         waves = shares / resident
         return (
