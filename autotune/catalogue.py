@@ -51,7 +51,7 @@ def load(name: str, kernels: Path | None = None) -> Operation:
                 raise UsageError(
                     f"the definitions in {root / name} are not what autotune/definition.py asks for ({type(error).__name__}: {error})"
                 ) from error
-    raise UsageError(f"operation {name!r} is not known; there are {', '.join(operation_names(kernels)) or 'none'}")
+    raise UsageError(f"operation {name!r} is not known; known: {', '.join(operation_names(kernels)) or 'none'}")
 
 
 def _load(folder: Path) -> Operation:

@@ -51,7 +51,7 @@ def test_a_bad_size_is_refused(size: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("sweep", "softmin"), "operation 'softmin' is not known; there are softmax"),
+        (("sweep", "softmin"), "operation 'softmin' is not known; known: softmax"),
         (("sweep", "softmax", "--version", "v99"), "softmax has no version 'v99'; it has v0, v1, v2"),
         (("sweep", "softmax", "--dtype", "int8"), "dtype 'int8' is not offered by softmax"),
         (("sweep", "softmax", "--device", "tpu"), "device 'tpu' is not known; use auto, cuda"),
