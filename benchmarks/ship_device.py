@@ -128,6 +128,7 @@ def decide(operation: Operation, database: Database, problems: Collection[Proble
         connection.execute("DELETE FROM best WHERE state <> 'confirmed'")
         connection.execute("DELETE FROM selectors")
     database.prune(database.to_prune(STALE, present_templates({operation.name: templates_here(operation).values()})))
+    database.give_back_space()
     database.forget_problems(row["id"] for row in database.select("SELECT id FROM problems WHERE id NOT IN (SELECT problem FROM best)"))
     return settled
 
@@ -180,6 +181,7 @@ def thinned(
     database.drop_indexes()
     for behind in behinds:
         database.prune(database.to_prune(BEHIND, behind) - set(kept))
+        database.give_back_space()
         database.forget_unused()
         note = (
             f"Thinned to be shipped. Left out are trials {behind:g} or more times as slow as the best of their problem, but for the "

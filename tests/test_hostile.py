@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tests.command import refused, run, said
 from tests.report_samples import measured
 from tests.small_disk import on_a_small_disk
 from tests.test_database_faults import LIMITED
+from tests.test_sharing_faults import altered
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +127,61 @@ def test_a_full_disk_is_said_to_need_room() -> None:
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder"):
         write_over(tmp_path, b"x")
+
+
+@pytest.mark.parametrize(("words", "place"), [(b"CREATE TABLE best", 4), (b"CREATE VIEW", 8), (b"SQLite format 3", 47)])
+@pytest.mark.parametrize(
+    "command", [("inspect", "best"), ("inspect", "trials", "--json"), ("rebuild",), ("export", "OUT")], ids=lambda c: c[0]
+)
+def test_a_flipped_bit_in_what_the_file_says_of_itself_is_one_sentence(
+    database: Path, tmp_path: Path, words: bytes, place: int, command: tuple[str, ...]
+) -> None:
+    content = bytearray(database.read_bytes())
+    content[content.index(words) + place] ^= 2 if place == 47 else 128
+    spoilt = tmp_path / "x.sqlite"
+    spoilt.write_bytes(content)
+    named = [str(tmp_path / "out.sqlite") if word == "OUT" else word for word in command]
+    assert "is damaged" in refused(*named, "--db", str(spoilt))
+
+
+@pytest.mark.parametrize("in_place", ["NULL", "'text'", "2"])
+def test_what_a_table_refuses_is_one_sentence(tmp_path: Path, in_place: str) -> None:
+    said = r"x.sqlite cannot store what follows from it \(.*\), for a row that it has makes no sense"
+    with Database(tmp_path / "x.sqlite", create=True) as db:
+        with pytest.raises(UsageError, match=said), db.write() as connection:
+            connection.execute(f"INSERT INTO problems VALUES (1, 'softmax', 1, 1, 'float32', 1, 1, 16, 16, {in_place}, 8)")
+        assert db.select("SELECT * FROM problems") == []
+
+
+def test_an_import_of_what_cannot_be_looked_at_is_one_sentence(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for name, why in (
+        ("x" * 5000, "cannot be read (File name too long)"),
+        (str(loop), "cannot be read (Too many levels of symbolic links)"),
+    ):
+        assert why in refused("import", name, "--db", str(tmp_path / "y.sqlite"))
+    assert names(tmp_path) == {"loop"}
+
+
+def test_where_problems_cannot_be_settled_again_nothing_is_pruned(database: Path, tmp_path: Path) -> None:
+    path = altered(Path(shutil.copy(database, tmp_path / "x.sqlite")), "UPDATE problems SET operation = CAST(x'ff41' AS TEXT)")
+    with sqlite3.connect(path) as connection:
+        (before,) = connection.execute("SELECT count(*) FROM trials").fetchone()
+    refused("prune", "--older-than", "0", "--yes", "--db", str(path))
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM trials").fetchone() == (before,)
+
+
+def test_what_a_disk_without_any_room_did_not_take_leaves_nothing_behind(database: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    fill = f"dd if=/dev/zero of={disk}/fill bs=4k count=64 2>&1 | cat >/dev/null"
+    done = on_a_small_disk(
+        disk, "256k", f'{fill}; "$PYTHON" -m autotune import $1 --db {disk}/a/b/new.sqlite; ls {disk}', str(database), cwd=ROOT
+    )
+    assert done.stdout.split() == ["fill"], done.stderr
+    assert "is full" in done.stderr
 
 
 def test_a_copy_of_what_was_is_laid_over_nothing(tmp_path: Path) -> None:

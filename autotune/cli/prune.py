@@ -66,12 +66,15 @@ def prune_command(
 
 
 def _pruned(database: Database, trials: set[int], kernels: Path | None) -> int:
-    """Delete `trials` and settle their problems again; of how many that could be done."""
+    """Delete `trials` and settle their problems again, or do neither; of how many problems that could be done."""
     folder = kernels.resolve() if kernels else None
     operations = {name: load(name, folder) for name in operation_names(folder)}
-    touched = database.touched_by(trials)
-    database.prune(trials)
-    return database.rebuild(operations, only=touched).settled if touched else 0
+    with database.write():
+        touched = database.touched_by(trials)
+        database.prune(trials)
+        settled = database.rebuild(operations, only=touched).settled if touched else 0
+    database.give_back_space()
+    return settled
 
 
 def _present(kernels: Path | None) -> str:

@@ -1,6 +1,7 @@
 """`autotune export`, `import` and `rebuild`: how measurements travel, and what follows from them."""
 
 import json
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -143,13 +144,16 @@ class _Pace:
 
 def _unlike(file: Path) -> str:
     """What `file` is when nothing that can be imported begins so; "" otherwise."""
-    if not file.is_file():
-        return "is a folder" if file.is_dir() else "is not a regular file" if file.exists() else "does not exist"
-    if not file.stat().st_size:
-        return "is empty"
     try:
+        found = file.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return "is a folder" if stat.S_ISDIR(found.st_mode) else "is not a regular file"
+        if not found.st_size:
+            return "is empty"
         with file.open("rb") as opened:
             head = opened.read(16)
+    except FileNotFoundError:
+        return "does not exist"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     return "" if head == b"SQLite format 3\0" or is_cache(file) else "is neither an SQLite database nor JSON"

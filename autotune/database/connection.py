@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
-from autotune.database.faults import explanation, is_full, no_index
+from autotune.database.faults import code_of, explanation, is_full, no_index
 from autotune.database.filesystem import network_filesystem
 from autotune.database.placing import clear_leftovers, partial_of, place_beside
 from autotune.database.schema import APPLICATION_ID, SCHEMA
@@ -177,7 +177,7 @@ class Connection:
         except sqlite3.OperationalError as error:
             if is_full(error):
                 self._clear_index(error)
-            elif error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            elif code_of(error) & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
                 raise
         return self._open_checked(f"{uri}?mode=ro&immutable=1")
 
@@ -234,7 +234,7 @@ class Connection:
         """Turns what SQLite says into one sentence of ours."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where what SQLite says, or a name in the file, is no text
             if explained := explanation(self.path, error, ATTEMPTS * BUSY_TIMEOUT_S / 60):
                 raise explained from error
             raise
@@ -253,7 +253,11 @@ def _remove_empty(path: Path) -> None:
     """Remove a database without rows. Raises sqlite3.Error where it is in use, and leaves one with rows alone."""
     with closing(sqlite3.connect(f"file:{quote(bytes(path.resolve()))}?mode=rw", uri=True, timeout=0, isolation_level=None)) as connection:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        connection.execute("BEGIN EXCLUSIVE")
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:  # it writes a first page where there is none
+            if path.stat().st_size or not is_full(error):
+                raise
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> '_sqlite_migrations'").fetchall()
         if not any(connection.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for (name,) in tables):
             for end in ("", "-wal", "-shm", "-journal"):
@@ -291,5 +295,5 @@ def _retry(connection: sqlite3.Connection, sql: str) -> None:
             connection.execute(sql)
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or attempt == ATTEMPTS:
+            if code_of(error) & 0xFF != sqlite3.SQLITE_BUSY or attempt == ATTEMPTS:
                 raise

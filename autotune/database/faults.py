@@ -8,20 +8,28 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError, StorageError, UsageError
 
+_DAMAGED = ("unsupported file format", "malformed database schema")
 _NOT_OURS = ("no such table", "no such column", "no such function", "no such view", "has no column named", "malformed JSON")
 _READING = (
     *(sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS, sqlite3.SQLITE_IOERR_DATA),
     *(sqlite3.SQLITE_IOERR_FSTAT, sqlite3.SQLITE_IOERR_SEEK, sqlite3.SQLITE_IOERR_ACCESS, sqlite3.SQLITE_IOERR_AUTH),
 )
+_DATATYPE = sqlite3.SQLITE_CONSTRAINT | 12 << 8  # SQLITE_CONSTRAINT_DATATYPE, which Python 3.11 has no name for
+_UNFIT = (_DATATYPE, sqlite3.SQLITE_CONSTRAINT_NOTNULL, sqlite3.SQLITE_CONSTRAINT_CHECK)
 _INDEX = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMLOCK)
 
 
-def explanation(path: Path, error: sqlite3.Error, minutes: float) -> AutotuneError | None:
+def code_of(error: Exception) -> int:
+    """SQLite's extended result code; 0 where Python's module made the error and gave it none."""
+    return int(getattr(error, "sqlite_errorcode", 0))
+
+
+def explanation(path: Path, error: Exception, minutes: float) -> AutotuneError | None:
     """What to tell a user about `error`, met at the database `path`; None when it is a fault of ours.
 
     `minutes` is how long a lock was waited for.
     """
-    code = getattr(error, "sqlite_errorcode", 0)
+    code = code_of(error)
     if code in _READING:
         return UsageError(f"database {path} cannot be read ({error}); its disk may be damaged: restore a copy, or name another with --db")
     if code in _INDEX:
@@ -41,15 +49,22 @@ def explanation(path: Path, error: sqlite3.Error, minutes: float) -> AutotuneErr
             return StorageError(f"database {path} could not be written ({error}); all stored before is kept: make room and run again")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return AutotuneError(f"database {path} has been locked by another process for {minutes:.0f} minutes; end that process first")
+        case sqlite3.SQLITE_CONSTRAINT if code in _UNFIT:
+            return UsageError(
+                f"database {path} cannot store what follows from it ({error}), for a row that it has makes no sense; restore a copy, or "
+                "name another with --db"
+            )
     said = str(error)
-    if "UTF-8" in said:  # Python's, which gives no code
+    if any(words in said for words in _DAMAGED):
+        return UsageError(f"database {path} is damaged ({said}); restore a copy, or name another with --db")
+    if isinstance(error, UnicodeError) or "UTF-8" in said:  # Python's, which gives no code
         return UsageError(f"database {path} is damaged (a text in it is not UTF-8); restore a copy, or name another with --db")
     if any(words in said for words in _NOT_OURS):
         return UsageError(f"database {path} is not as autotune made it ({said}); restore a copy, or name another with --db")
     return None
 
 
-def no_index(path: Path, error: sqlite3.Error) -> StorageError:
+def no_index(path: Path, error: Exception) -> StorageError:
     """The error of a database whose write-ahead log cannot be used, for want of room for its index, by who reads as by who writes."""
     return StorageError(
         f"database {path} could not be used, for there is no room beside it for the index of its write-ahead log ({error}): {_room(path)}; "
@@ -59,7 +74,7 @@ def no_index(path: Path, error: sqlite3.Error) -> StorageError:
 
 def is_full(error: sqlite3.Error) -> bool:
     """Whether a write failed for want of room, by the disk's limit or another."""
-    code = getattr(error, "sqlite_errorcode", 0)
+    code = code_of(error)
     return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) and code not in _READING
 
 

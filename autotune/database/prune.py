@@ -74,15 +74,18 @@ class Pruner(Connection):
         return {(row["device"], row["problem"]) for row in rows}
 
     def prune(self, trials: Iterable[int]) -> None:
-        """Delete trials with their rounds and endings, then give the space back to the file system.
-
-        Where the disk has no room for that, which takes as much again, it is a warning: they are deleted, and the next call gives it back.
-        """
+        """Delete trials with their rounds and endings; `give_back_space` makes the file smaller by them."""
         ids = json.dumps(sorted(trials))
         with self.write() as connection:
             for table, column in (("rounds", "trial"), ("endings", "trial"), ("trials", "id")):
                 connection.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (ids,))
             connection.execute(_FORGET_RUNNER_UP)
+
+    def give_back_space(self) -> None:
+        """Give the space of what was deleted back to the file system.
+
+        Where the disk has no room for that, which takes a copy of the database, it is a warning, and the next call gives it back.
+        """
         if not self.select("PRAGMA freelist_count")[0]["freelist_count"]:
             return
         try:
