@@ -36,4 +36,4 @@ def shortened(text: str, most: int) -> str:
 
 def installing(extra: str) -> str:
     """How to install an extra of this package, as the end of a sentence: the same words wherever it is missing."""
-    return f'pip install ".[{extra}]" in a checkout, pip install "pycuda-autotune[{extra}]" elsewhere'
+    return f'pip install -e ".[{extra}]" in a checkout, pip install "pycuda-autotune[{extra}]" elsewhere'
