@@ -36,14 +36,15 @@ class Known:
 def look(database: Database, backend: Backend, problem: Problem, space: Sequence[Configuration], template_shas: Mapping[str, str]) -> Known:
     """What `database` knows of `problem` at this moment: of the configurations of `space`, with the templates of these hashes."""
     evidence = _weighed(database, backend, problem, template_shas)
-    failed = Counter(trial.configuration for trial in evidence.trials if not trial.outcome.timed)
+    forgiven = database.forgiven(backend.device, problem)
+    failed = Counter(t.configuration for t in evidence.trials if not t.outcome.timed and t.trial_id not in forgiven)
     times: dict[Configuration, float | None] = {}
     ids: dict[Configuration, int] = {}
     for trial in evidence.trials:
         if trial.outcome.timed:
             times[trial.configuration] = trial.time_us
             ids[trial.configuration] = trial.trial_id
-        elif failed[trial.configuration] >= tries(trial.outcome):
+        elif trial.trial_id not in forgiven and failed[trial.configuration] >= tries(trial.outcome):
             times.setdefault(trial.configuration, None)
     shas = set(template_shas.values())
     blocked = frozenset(database.blocked(backend.device, problem.operation, problem.dtype, problem, template_shas=shas))
@@ -64,7 +65,8 @@ def planned(budget: Budget, space: int, known: int) -> int | None:
 
 
 def _weighed(database: Database, backend: Backend, problem: Problem, template_shas: Mapping[str, str]) -> Evidence:
-    trials = database.trials(backend.device, backend.timing, problem=problem, replayed=backend.replayed)
+    stored = database.trials(backend.device, backend.timing, problem=problem, replayed=backend.replayed)
+    trials = [trial for trial in stored if trial.whole]  # what has lost its times is measured again, as if it had not been before
     if backend.replayed:  # a recording is as good as it was, whatever became of its templates
         return Evidence(trials)
     settled = database.settled(backend.device, backend.timing, problem)

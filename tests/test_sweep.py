@@ -9,11 +9,14 @@ import pytest
 from autotune.catalogue import load
 from autotune.configuration import Configuration
 from autotune.database import Database
+from autotune.known import look
 from autotune.problem import Problem
 from autotune.search import Budget
+from autotune.source import read
 from autotune.sweeping import sweep
-from autotune.trial import Failure, Outcome
+from autotune.trial import Failure, Outcome, Round
 from tests.fake import FakeBackend, Told
+from tests.test_sharing_faults import altered
 
 # Five versions whose first parameter is a block: enough for every rule, and few enough to be quick.
 SOFTMAX = replace(load("softmax"), versions={name: load("softmax").version(name) for name in ("v0", "v1", "v2", "v3", "v4")})
@@ -164,3 +167,47 @@ def test_throttled_rounds_are_taken_again(database: Database) -> None:
     rounds = [r for t in database.trials(FakeBackend.device, FakeBackend.timing) for r in t.rounds if r.kind != "screen"]
     assert rounds
     assert {r.sm_clock_mhz for r in rounds} == {1980}
+
+
+SPOILT = {
+    "all samples of the best": "UPDATE rounds SET samples_us = '[]' WHERE trial IN (SELECT trial FROM best)",
+    "the final rounds of the best": "UPDATE rounds SET samples_us = '[0]' WHERE kind = 'final' AND trial IN (SELECT trial FROM best)",
+    "the rounds of the best": "DELETE FROM rounds WHERE trial IN (SELECT trial FROM best)",
+    "all rounds": "UPDATE rounds SET samples_us = '[]'",
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+@pytest.mark.filterwarnings("ignore:.* cannot be used and")
+def test_what_has_lost_its_times_is_measured_again_and_the_best_stays_the_best(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "test.sqlite"
+    with Database(path, create=True) as database:
+        sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible), database)
+        (before,) = database.best()
+    altered(path, SPOILT[what])
+    with Database(path) as database:
+        again = FakeBackend(plausible)
+        sweep(SOFTMAX, [PROBLEM], again, database)
+        (after,) = database.best()
+        lost = space() if what == "all rounds" else [Configuration.of(before["version"], **before["parameters"])]
+        assert again.tried == [(PROBLEM, c) for c in lost]
+        assert (after["version"], after["parameters"], after["state"]) == (before["version"], before["parameters"], "confirmed")
+        assert sweep(SOFTMAX, [PROBLEM], FakeBackend(plausible), database).new_trials == 0
+
+
+def test_a_spoilt_later_trial_takes_nothing_from_an_earlier_one_and_crashes_count_without_times(tmp_path: Path) -> None:
+    path = tmp_path / "test.sqlite"
+    twice, crashing = space()[:2]
+    with Database(path, create=True) as database:
+        for _ in range(2):
+            run = database.begin_run(FakeBackend.device, FakeBackend.environment, FakeBackend.timing)
+            for configuration, outcome in ((twice, Outcome.OK), (crashing, Outcome.CRASHED)):
+                template = read(SOFTMAX.version(configuration.version).template)
+                database.add_template("softmax", configuration.version, template)
+                database.record(run, PROBLEM, configuration, template.sha, outcome, rounds=[Round("screen", (50.0,), 1)])
+    altered(path, "UPDATE rounds SET samples_us = 'null' WHERE trial > 2")
+    shas = {name: read(version.template).sha for name, version in SOFTMAX.versions.items()}
+    with Database(path) as database, pytest.warns(UserWarning, match="cannot be used"):
+        known = look(database, FakeBackend(plausible), PROBLEM, space(), shas)
+    assert known.times == {twice: 50.0, crashing: None}
+    assert (known.ids[twice], known.failed[crashing]) == (1, 2)

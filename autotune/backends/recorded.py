@@ -18,7 +18,7 @@ from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.problem import Problem
-from autotune.trial import Check, Environment, Failure, Instance, Outcome, Round, RoundKind, TimingProtocol
+from autotune.trial import Check, Environment, Failure, Instance, Round, RoundKind, TimingProtocol
 
 NO_BINARY = b""
 MOST_NAMED = 5  # sizes in a sentence
@@ -93,7 +93,8 @@ class RecordedBackend:
     def _recorded(self, problem: Problem) -> dict[Configuration, StoredTrial]:
         if problem not in self._trials:
             trials = self._database.trials(self.device, self.timing, problem=problem)
-            best_evidence = sorted(trials, key=lambda trial: (trial.outcome.timed, len(trial.rounds)))
+            told = (trial for trial in trials if trial.rounds or not trial.outcome.timed)
+            best_evidence = sorted(told, key=lambda trial: (trial.outcome.timed, len(trial.rounds)))
             self._trials[problem] = {trial.configuration: trial for trial in best_evidence}
         return self._trials[problem]
 
@@ -136,8 +137,6 @@ class RecordedBench:
         if not trial.outcome.timed:
             raise Failure(trial.outcome, trial.message)
         samples = [us for taken in trial.rounds for us in taken.samples_us]
-        if not samples:
-            raise Failure(Outcome.LAUNCH_ERROR, "the database has the trial but not its samples")
         return Check(max_error=trial.max_error or 0.0, first_us=samples[0])
 
     def sample(self, instance: Instance, kind: RoundKind, samples: int, *, single: bool = False) -> Round:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -25,7 +25,8 @@ CARE: tuple[RoundKind, ...] = ("final", "race", "screen")
 class StoredTrial:
     """One trial as the database holds it; `outcome` is how it ended, `created` the time in UTC.
 
-    `driver` and `compiler` are those of its run, `flags` those of its instance ("" when there was none).
+    `driver` and `compiler` are those of its run, `flags` those of its instance ("" when there was none). `lost` says that rounds of it
+    are stored which cannot be read.
     """
 
     trial_id: int
@@ -43,6 +44,12 @@ class StoredTrial:
     driver: str = ""
     compiler: str = ""
     flags: str = ""
+    lost: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether a trial that was timed has rounds, all of which can be read; one that failed has no need of any."""
+        return not self.outcome.timed or bool(self.rounds and not self.lost)
 
     @property
     def evidence(self) -> tuple[Round, ...]:
@@ -93,8 +100,10 @@ class Reader(Connection):
             where.append("t.replayed = ?")
             parameters.append(int(replayed))
         rows = self.select(f"{_TRIALS} WHERE {' AND '.join(where)} ORDER BY t.id", parameters)
-        rounds = self._rounds([row["trial_id"] for row in rows])
-        return sound(self, "trials", rows, lambda row: _trial(row, rounds.get(row["trial_id"], ())), "trial_id")
+        rounds, lost = self._rounds([row["trial_id"] for row in rows])
+        return sound(
+            self, "trials", rows, lambda row: _trial(row, rounds.get(row["trial_id"], ()), lost=row["trial_id"] in lost), "trial_id"
+        )
 
     def attempts(
         self, device: Device, timing: TimingProtocol, problem: Problem, template_shas: Collection[str] | None = None
@@ -116,7 +125,7 @@ class Reader(Connection):
         rows = self.select(
             "SELECT b.id, c.version, c.parameters, s.sha, b.reason FROM blocked b JOIN configurations c ON c.id = b.configuration "
             f"JOIN templates s ON s.id = b.template WHERE b.device = (SELECT id FROM devices WHERE {equal(device_key(device))}) "
-            "AND c.operation = ? AND b.dtype = ? AND (b.problem IS NULL"
+            "AND b.reason <> '' AND c.operation = ? AND b.dtype = ? AND (b.problem IS NULL"
             + (f" OR b.problem = (SELECT id FROM problems WHERE {equal(problem_key(problem))}))" if problem else ")"),
             [*device_key(device).values(), operation, dtype, *(problem_key(problem).values() if problem else ())],
         )
@@ -124,6 +133,17 @@ class Reader(Connection):
         return dict(
             sound(self, "blocked", current, lambda row: (Configuration.from_json(row["version"], row["parameters"]), row["reason"]))
         )
+
+    def forgiven(self, device: Device, problem: Problem) -> set[int]:
+        """The ids of the trials of `problem` whose configuration was unblocked since: where one failed, that counts no more."""
+        rows = self.select(
+            "SELECT t.id FROM trials t JOIN blocked b ON b.configuration = t.configuration AND b.template = t.template "
+            "AND b.reason = '' AND (b.problem IS NULL OR b.problem = t.problem) LEFT JOIN endings e ON e.trial = t.id "
+            f"WHERE t.problem = (SELECT id FROM problems WHERE {equal(problem_key(problem))}) AND b.dtype = ? "
+            f"AND b.device = (SELECT id FROM devices WHERE {equal(device_key(device))}) AND coalesce(e.created, t.created) <= b.created",
+            [*problem_key(problem).values(), problem.dtype, *device_key(device).values()],
+        )
+        return {row["id"] for row in rows}
 
     def load_binary(self, sha: str) -> bytes:
         """The cubin or PTX with this hash. Raises KeyError when there is none, AutotuneError when its bytes are not what was stored."""
@@ -135,7 +155,8 @@ class Reader(Connection):
             raise AutotuneError(f"binary {sha[:12]} in {self.path} is damaged; tune again to replace it")
         return binary
 
-    def _rounds(self, trials: Collection[int]) -> dict[int, list[Round]]:
+    def _rounds(self, trials: Collection[int]) -> tuple[dict[int, list[Round]], set[int]]:
+        """The rounds of each of these trials that can be read, and which of the trials have others."""
         rows = self.select(
             "SELECT id, trial, kind, samples_us, launches_per_sample, sm_clock_mhz, throttled FROM rounds "
             "WHERE trial IN (SELECT value FROM json_each(?)) ORDER BY trial, number",
@@ -144,7 +165,8 @@ class Reader(Connection):
         rounds: dict[int, list[Round]] = defaultdict(list)
         for trial, taken in sound(self, "rounds", rows, _round):
             rounds[trial].append(taken)
-        return rounds
+        stored = Counter(row["trial"] for row in rows)
+        return rounds, {trial for trial, count in stored.items() if count > len(rounds.get(trial, ()))}
 
 
 _TRIALS = """
@@ -185,7 +207,7 @@ def _round(row: Row) -> tuple[int, Round]:
     return row["trial"], Round(row["kind"], samples_us, row["launches_per_sample"], row["sm_clock_mhz"], row["throttled"])
 
 
-def _trial(row: Row, rounds: Iterable[Round]) -> StoredTrial:
+def _trial(row: Row, rounds: Iterable[Round], *, lost: bool) -> StoredTrial:
     return StoredTrial(
         trial_id=row["trial_id"],
         run_id=row["run_id"],
@@ -202,4 +224,5 @@ def _trial(row: Row, rounds: Iterable[Round]) -> StoredTrial:
         driver=row["driver"],
         compiler=row["compiler"],
         flags=row["flags"],
+        lost=lost,
     )
