@@ -300,6 +300,35 @@ def test_conversion_rounds_to_nearest_and_ties_to_even(kernels: Library, name: s
     np.testing.assert_array_equal(out.view(np.uint16), values.astype(kind).view(np.uint16))
 
 
+WORDS = """
+#include <math_constants.h>
+#include <cuda_fp16.h>
+__global__ void words(float* out, float x) {
+    assert(x == 0.25f);
+    if (x < 0) printf("not here");
+    const float value[] = {__sinf(x), __cosf(x), __tanf(x), __powf(x, 3.0f), __exp10f(x), __log10f(x), __saturatef(5 * x), __frsqrt_rn(x),
+                           float(__float2int_rn(10 * x)), float(__popcll(~0ull)), __low2float(__float2half2_rn(x)), CUDART_INF_F,
+                           float(isnan(CUDART_NAN_F)), float(isinf(x)), float(isfinite(x)), float(signbit(-x)), float(clock64() > 0)};
+    for (int i = 0; i < 17; i++) out[i] = value[i];
+}
+EMULATED_KERNEL(words, words)
+"""
+
+
+def test_what_kernels_call_beside_arithmetic_is_known() -> None:
+    out = np.zeros(17, np.float32)
+    kernels = Library(build.library(WORDS))
+    kernels.launch(Launch("words", (out, np.float32(0.25)), 1, 1))
+    of_x = [np.sin(0.25), np.cos(0.25), np.tan(0.25), 0.25**3, 10**0.25, np.log10(0.25), 1, 2, 2, 64, 0.25, np.inf]
+    np.testing.assert_allclose(out, [*of_x, 1, 0, 1, 1, 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("declared", ["__shared__ float tile[4];", "extern __shared__ float tile[];"])
+def test_shared_memory_in_cudas_words_is_told_the_words_of_both(declared: str) -> None:
+    with pytest.raises(CompileError, match=r"SHARED_ARRAY\(T, name, count\) or DYNAMIC_SHARED\(T, name\), see common.cuh"):
+        build.library(f"__global__ void shared() {{ {declared} }}")
+
+
 def test_a_compile_error_is_the_compilers_first_line() -> None:
     with pytest.raises(CompileError, match=r"^wrong.cu:3:\d+: error: .*undeclared_name"):
         build.library('#line 2 "wrong.cu"\n\nvoid f() { undeclared_name(); }\nvoid g() { another(); }\n')

@@ -37,6 +37,7 @@ using half2 = __half2;
 inline float __half2float(__half h) { return h; }
 inline __half __float2half(float f) { return __half(f); }
 inline __half __float2half_rn(float f) { return __half(f); }
+inline __half2 __float2half2_rn(float f) { return {__half(f), __half(f)}; }
 inline __half2 __floats2half2_rn(float x, float y) { return {__half(x), __half(y)}; }
 inline __half2 __float22half2_rn(float2 f) { return {__half(f.x), __half(f.y)}; }
 inline float2 __half22float2(__half2 h) { return {h.x, h.y}; }

@@ -4,9 +4,12 @@
 // C++. cuda_on_cpu.cpp runs it: every CUDA thread is a fiber, and every barrier, shuffle or wait is where a fiber waits for others.
 // Work that a sanitizer must see (shared memory written by a copy or a peer) is done here, in instrumented code.
 #pragma once
+#include <cassert>
 #include <cfloat>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 
 #include "runtime.h"
@@ -20,6 +23,8 @@
 #define __align__(n) alignas(n)
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
+// A variable of a block: a host compiler has no word for it.
+#define __shared__ _Pragma("GCC error \"in the emulator shared memory is SHARED_ARRAY(T, name, count) or DYNAMIC_SHARED(T, name), see common.cuh\"")
 
 // ---- Entries, and the two ways to declare shared memory ----
 
@@ -244,10 +249,22 @@ inline unsigned __float_as_uint(float x) { return cuda_on_cpu::bit_cast<unsigned
 inline float __int_as_float(int x) { return cuda_on_cpu::bit_cast<float>(x); }
 inline float __uint_as_float(unsigned x) { return cuda_on_cpu::bit_cast<float>(x); }
 
+using std::isfinite;
+using std::isinf;
+using std::isnan;
+using std::signbit;
+
 inline float __expf(float x) { return expf(x); }
 inline float __exp2f(float x) { return exp2f(x); }
+inline float __exp10f(float x) { return powf(10.0f, x); }
 inline float __logf(float x) { return logf(x); }
 inline float __log2f(float x) { return log2f(x); }
+inline float __log10f(float x) { return log10f(x); }
+inline float __powf(float x, float y) { return powf(x, y); }
+inline float __sinf(float x) { return sinf(x); }
+inline float __cosf(float x) { return cosf(x); }
+inline float __tanf(float x) { return tanf(x); }
+inline float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }  // 0 for NaN, as there
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fadd_rn(float a, float b) { return a + b; }
@@ -257,10 +274,19 @@ inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
+inline int __float2int_rn(float x) { return int(rintf(x)); }
+inline int __float2int_rz(float x) { return int(x); }
+inline float __int2float_rn(int x) { return float(x); }
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
+
+[[noreturn]] inline void __trap() { __builtin_trap(); }
+// Nanoseconds instead of cycles: neither is a GPU's.
+inline long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 // By value and on the common type, as CUDA's are, so that min(int, unsigned) and min(int, long long) compile as there.
 template <class A, class B> constexpr auto min(A a, B b) -> decltype(a + b) { return b < a ? b : a; }
