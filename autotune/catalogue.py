@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.configuration import Configuration, Value
-from autotune.declared import checked
+from autotune.declared import checked, checked_reference
 from autotune.definition import Bounds, Launch, Verdict, Version
 from autotune.errors import UsageError
 from autotune.operation import Operation
@@ -68,7 +68,7 @@ def _load(folder: Path) -> Operation:
         folder=folder,
         versions={v.name: v for v in versions},
         tolerances=declared["TOLERANCES"],
-        reference=checked(path, declared["reference"]),
+        reference=checked_reference(path, declared["reference"]),
         bytes_moved=checked(path, declared["bytes_moved"], int),
         reference_template=_template(folder, reference) if reference else None,
         safe=Configuration.of(version, **parameters),

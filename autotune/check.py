@@ -1,7 +1,8 @@
 """What a kernel is checked with: inputs that find wrong kernels, and the comparison of an output with its float64 reference."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,20 +18,48 @@ Array = np.ndarray[Any, np.dtype[Any]]
 AROUND_OUTPUT = 0xFFFF
 AROUND_INPUT = 0x7FC1
 
+OTHER_ELEMENTS = 1 << 20  # in all inputs after the first that `seeds` asks for: rows of 131072 still meet every kind, at half as much again
+COMPARED_AT_ONCE = 1 << 14  # elements: memory for more comes from the system anew each time, which takes longer than all arithmetic here
+
 
 def inputs(problem: Problem, seed: int = 0) -> Array:
     """The input of `problem`, shape (rows, cols) in its dtype, the same for the same seed.
 
-    Row r is of kind (r + seed) modulo 9: normal with deviation 3; with deviation 30; shifted by 1e4; a causal mask's prefix of -inf;
-    nothing but -inf; one NaN; one +inf; constant; and values of which all but one underflow against the maximum.
+    Row r is of kind (r + seed) modulo 9 of KINDS.
     """
     random = np.random.default_rng(seed)
     x = random.standard_normal((problem.rows, problem.cols), dtype=np.float32)
-    for kind, change in enumerate(_KINDS):
-        rows = x[(kind - seed) % len(_KINDS) :: len(_KINDS)]
+    for number, kind in enumerate(KINDS):
+        rows = x[(number - seed) % len(KINDS) :: len(KINDS)]
         if rows.size:  # a problem may have fewer rows than there are kinds, or no columns
-            change(rows, random)
+            kind.change(rows, random)
     return x.astype(numpy_dtype(problem.dtype), copy=False)
+
+
+def seeds(problem: Problem, seed: int = 0) -> list[int]:
+    """Seeds whose `inputs` of `problem` have rows of every kind between them: `seed`, then others, those that find most first.
+
+    Only of rows so long that the others would have more than OTHER_ELEMENTS elements are some kinds left out, but for two others.
+    """
+    if problem.empty:
+        return [seed]
+    others = [seed + row for row in range(problem.rows, len(KINDS), problem.rows)]
+    others.sort(key=lambda other: min(_TELLING.index(kind) for kind in _kinds(problem, other) - _kinds(problem, seed)))
+    return [seed, *others[: max(2, OTHER_ELEMENTS // (problem.rows * problem.cols))]]
+
+
+def _kinds(problem: Problem, seed: int) -> set[int]:
+    return {(row + seed) % len(KINDS) for row in range(min(problem.rows, len(KINDS)))}
+
+
+def place(row: int, col: int, seed: int | None = None) -> str:
+    """An element in words, with the kind of its row if the input is that of `inputs` for `seed`.
+
+    >>> place(2, 5), place(2, 5, seed=0)
+    ('row 2, column 5', 'row 2 (whose values are shifted by 1e4), column 5')
+    """
+    kind = "" if seed is None else f" (whose {KINDS[(row + seed) % len(KINDS)].values})"
+    return f"row {row}{kind}, column {col}"
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
@@ -53,6 +82,7 @@ class Comparison:
 
     max_error: float
     wrong_count: int
+    tolerance: Tolerance
     first_wrong: tuple[int, int] | None = None
     got: float = 0.0
     expected: float = 0.0
@@ -61,11 +91,15 @@ class Comparison:
         return self.wrong_count == 0
 
     def __str__(self) -> str:
+        return self.told()
+
+    def told(self, seed: int | None = None) -> str:
+        """The comparison in words, with the kind of the first wrong row if the input was that of `inputs` for `seed`."""
         if self.first_wrong is None:
             return f"right, with a relative error of at most {self.max_error:.2g}"
         elements = "1 element is" if self.wrong_count == 1 else f"{self.wrong_count} elements are"
-        row, col = self.first_wrong
-        return f"{elements} wrong, first row {row}, column {col}: {self.got:.9g} where {self.expected:.9g} is right"
+        where, right = place(*self.first_wrong, seed), f"{self.expected:.9g} is right{self.tolerance.around(self.expected)}"
+        return f"{elements} wrong, first {where}: {self.got:.9g} where {right}"
 
 
 def compare(y: Array, reference: Array, tolerance: Tolerance) -> Comparison:
@@ -73,6 +107,21 @@ def compare(y: Array, reference: Array, tolerance: Tolerance) -> Comparison:
 
     An element passes when |y - r| <= absolute + relative * |r|; NaN matches NaN alone, and an infinity itself alone.
     """
+    max_error, wrong_count, first = 0.0, 0, None
+    for rows, cols in _pieces(*reference.shape):
+        right, error = _judged(y[rows, cols], reference[rows, cols], tolerance)
+        max_error = max(max_error, error)
+        wrong_count += right.size - int(np.count_nonzero(right))
+        if wrong_count and first is None:
+            row, col = divmod(int(np.argmin(right)), right.shape[1])
+            first = rows.start + row, cols.start + col
+    if first is None:
+        return Comparison(max_error, 0, tolerance)
+    return Comparison(max_error, wrong_count, tolerance, first, float(y[first]), float(reference[first]))
+
+
+def _judged(y: Array, reference: Array, tolerance: Tolerance) -> tuple[Array, float]:
+    """Which elements are right, and the largest relative error."""
     got = y.astype(np.float64)
     with np.errstate(invalid="ignore"):
         error = np.abs(got - reference)
@@ -81,12 +130,17 @@ def compare(y: Array, reference: Array, tolerance: Tolerance) -> Comparison:
         right |= got == reference
         right |= np.isnan(got) & np.isnan(reference)
         counted = np.isfinite(error) & (size * tolerance.relative > tolerance.absolute)
-        max_error = float(np.max(error[counted] / size[counted], initial=0.0))
-    wrong_count = int(right.size - np.count_nonzero(right))
-    if not wrong_count:
-        return Comparison(max_error, 0)
-    row, col = divmod(int(np.argmin(right)), right.shape[1])
-    return Comparison(max_error, wrong_count, (row, col), float(got[row, col]), float(reference[row, col]))
+        relative = np.divide(error, size, out=np.zeros_like(error), where=counted)
+        return right, float(np.max(relative, initial=0.0))
+
+
+def _pieces(rows: int, cols: int) -> Iterator[tuple[slice, slice]]:
+    """The places of a matrix in order, whole rows or parts of one, at most COMPARED_AT_ONCE elements each."""
+    width = min(max(cols, 1), COMPARED_AT_ONCE)
+    height = COMPARED_AT_ONCE // width if width == cols else 1
+    for row in range(0, rows, height):
+        for col in range(0, cols, width):
+            yield slice(row, row + height), slice(col, col + width)
 
 
 def _spread_3(rows: Array, random: np.random.Generator) -> None:
@@ -129,4 +183,22 @@ def _underflowing(rows: Array, random: np.random.Generator) -> None:
     rows[np.arange(len(rows)), peaks] = 2.0
 
 
-_KINDS = (_spread_3, _spread_30, _shifted, _masked_prefix, _masked, _one_nan, _one_infinity, _constant, _underflowing)
+class Kind(NamedTuple):
+    """One kind of row: what its values are, in words, and how rows of normal values become such rows."""
+
+    values: str
+    change: Callable[[Array, np.random.Generator], None]
+
+
+KINDS = (
+    Kind("values are normal with deviation 3", _spread_3),
+    Kind("values are normal with deviation 30", _spread_30),
+    Kind("values are shifted by 1e4", _shifted),
+    Kind("first values are -inf, as under a causal mask", _masked_prefix),
+    Kind("values are all -inf", _masked),
+    Kind("values include one NaN", _one_nan),
+    Kind("values include one +inf", _one_infinity),
+    Kind("values are all equal", _constant),
+    Kind("values are far below the largest one", _underflowing),
+)
+_TELLING = (0, 5, 6, 4, 3, 1, 2, 8, 7)  # the kinds, those that find most wrong kernels first

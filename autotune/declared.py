@@ -3,12 +3,17 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 OURS = (AutotuneError, MemoryError)  # the second is the machine's fault, not the function's
 
@@ -41,6 +46,29 @@ def checked(path: Path, function: Callable[..., Any], kind: type = object) -> Ca
             raise _failed(path, function, arguments, error) from error
 
     return generate if inspect.isgeneratorfunction(function) and kind is object else call
+
+
+def checked_reference(path: Path, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """`function` of the definition at `path`, given a float64 copy of a matrix of any element type; returns float64 of the same shape.
+
+    Raises UsageError when it raises anything, or returns what is no array of real numbers of that shape.
+    """
+    computed = checked(path, function)
+
+    @functools.wraps(function)
+    def reference(x: Array) -> Array:
+        given = np.array(x, np.float64)  # a copy, which `function` may do with as it likes
+        asked = _word(given)
+        with np.errstate(all="ignore"):  # infinities and NaN are among the inputs, and what becomes of them is right by definition
+            result = computed(given)
+        with suppress(ValueError, TypeError, RuntimeError):  # of what forms no array
+            array = np.asarray(result)
+            if array.shape == np.shape(x) and array.dtype.kind in "fiub":
+                return array.astype(np.float64, copy=False)
+        came = _word(result) if getattr(result, "shape", ()) else f"{result!r:.80}"
+        raise UsageError(f"{function.__name__} of {path} returns {came} for {asked}; return an array of real numbers of the same shape")
+
+    return reference
 
 
 def running(traceback: TracebackType | None) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,15 @@ class Tolerance:
     relative: float
     absolute: float
 
+    def around(self, expected: float) -> str:
+        """How far from `expected` an element may be, as the end of a sentence; "" for what only itself matches.
+
+        >>> Tolerance(relative=1e-6, absolute=1e-37).around(2.5)
+        ' within 2.5e-06 (relative 1e-06 + absolute 1e-37)'
+        """
+        allowed = self.absolute + self.relative * abs(expected)
+        return f" within {allowed:.2g} (relative {self.relative:.3g} + absolute {self.absolute:.3g})" if isfinite(allowed) else ""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
@@ -34,6 +44,8 @@ class Operation:
 
     `fitted_parameters` names those parameters of a version that `fit` derives from the problem, `shared_among` the one that it can derive
     from packs a thread, and `default` proposes kernels without any measurement; an operation need have none of them.
+    `reference` takes a matrix (rows, cols) of any element type, leaves it as it is, and returns float64 of the same shape, or raises
+    UsageError.
 
     Every kernel of every operation has the same seven arguments, sizes and strides as 64-bit integers, strides in elements:
     `(output, input, rows, cols, output_stride, input_stride, workspace)`.

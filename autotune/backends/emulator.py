@@ -10,6 +10,7 @@ from typing import Any
 import autotune
 from autotune.backends.emulation import build
 from autotune.backends.worker import Worker
+from autotune.check import seeds
 from autotune.compilers import in_parallel
 from autotune.configuration import Configuration
 from autotune.definition import Version
@@ -104,6 +105,7 @@ class EmulatorBench:
         self._operation = operation
         self._problem = problem
         self._seed = seed
+        self._inputs = len(seeds(problem, seed))
 
     @property
     def copy_us(self) -> float | None:
@@ -112,11 +114,11 @@ class EmulatorBench:
     def set_up(self) -> None:
         """Make sure that the problem is set up in the child that answers next."""
         problem = self._problem
-        allowed_s = self._worker.hang_timeout_s + problem.rows * problem.cols * SECONDS_PER_ELEMENT
+        allowed_s = self._worker.hang_timeout_s + self._inputs * problem.rows * problem.cols * SECONDS_PER_ELEMENT
         self._worker.call("open", self._key, self._operation.folder, problem, self._seed, timeout_s=allowed_s)
 
     def check(self, instance: Instance) -> Check:
-        check: Check = self._call("check", instance, launches=4)
+        check: Check = self._call("check", instance, launches=self._inputs + 3)  # two more of the first, and one in place
         return check
 
     def sample(self, instance: Instance, kind: RoundKind, samples: int, *, single: bool = False) -> Round:
