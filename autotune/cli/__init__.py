@@ -25,6 +25,7 @@ COMMANDS = {
     "explain": "explain",
     "source": "explain",
     "verify": "verify",
+    "bench": "bench",
     "compile": "compile",
     "compare": "compare",
     "export": "share",

@@ -1,5 +1,6 @@
 """`autotune explain` and `autotune source`: why a kernel is chosen, and the CUDA source that would run."""
 
+import shlex
 from collections.abc import Container, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -72,7 +73,7 @@ NEAREST = (
 
 
 def _chosen(command: Any) -> Any:
-    command = click.option("--device", metavar="NAME", help="A device of the database, or emulator.  [default: the first one]")(command)
+    command = click.option("--device", metavar="NAME", help="A device of the database, or emulator.  [default: the first GPU with tuned sizes]")(command)
     command = click.argument("size", metavar="MxN")(command)
     return click.argument("operation")(db_option(kernels_option(dtype_option(command))))
 
@@ -119,10 +120,9 @@ def source_command(operation: str, size: str, dtype: str | None, device: str | N
     """Print the CUDA source, instantiated, that would run OPERATION at MxN."""
     story = _explanation(operation, size, dtype, device, db, kernels)
     if story.chosen is None:
-        raise UsageError(
-            f"no kernel for {story.problem} is stored for {story.device.name}; autotune compile {operation} --safe "
-            f"--dtype {story.problem.dtype} --arch {story.device.arch} stores one"
-        )
+        where = [*(["--db", str(db)] if db else []), *(["--kernels", str(kernels)] if kernels else [])]
+        made = ["autotune", "compile", operation, "--safe", "--dtype", story.problem.dtype, "--arch", story.device.arch, *where]
+        raise UsageError(f"no kernel for {story.problem} is stored for {story.device.name}; {shlex.join(made)} stores one")
     version = operation_of(operation, kernels).version(story.chosen.configuration.version)
     click.echo(f"// {story.problem} on {story.device.name}: {story.chosen.configuration}, tier {story.tier}")
     click.echo(source.render(version, [story.chosen.configuration], story.problem.dtype), nl=False)

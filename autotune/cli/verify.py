@@ -49,7 +49,7 @@ def verify_command(
     problems = problems_of(loaded, sizes or SIZES + LONG, None, names)
     failures: Counter[str] = Counter()
     checked = 0
-    with closing(_executing(device, jobs)) as backend:
+    with closing(executing(device, jobs)) as backend:
         workshop = Workshop(backend, loaded)
         for problem in problems:
             right, wrong = _verify(backend, loaded, workshop, problem, versions, seed)
@@ -62,12 +62,12 @@ def verify_command(
     return 1 if failures else 0
 
 
-def _executing(device: str, jobs: int | None) -> Backend:
+def executing(device: str, jobs: int | None) -> Backend:
     """The backend for `device`. Raises UsageError for recordings, which have no output to compare, and without a GPU for `auto`."""
     if device == "auto" and not gpu_count():
         raise UsageError("no CUDA GPU was found, so no kernel can be run on one; --device emulator runs them on this CPU")
     if device.partition(":")[0] == "recorded":
-        raise UsageError(f"device {device!r} replays times and runs no kernel that could be verified; use --device cuda or emulator")
+        raise UsageError(f"device {device!r} replays times and runs no kernel; use --device cuda or emulator")
     return select(device, jobs=jobs).backend
 
 
