@@ -6,6 +6,10 @@ from typing import Literal
 
 from autotune.configuration import Configuration
 
+# What a stored time in microseconds may be: no launch ends within a nanosecond, and nobody has waited twelve days for one.
+LEAST_TIME_US = 1e-3
+MOST_TIME_US = 1e12
+
 
 class Outcome(StrEnum):
     """How a trial ended. Only `ok` carries times that may be compared; `pruned` was right but clearly behind and left the race."""

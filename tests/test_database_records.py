@@ -238,7 +238,7 @@ def test_a_person_can_read_every_table(db: Database, run: int) -> None:
         db.select(f"SELECT * FROM {view['name']}")
 
 
-sizes = st.integers(1, 2**31)
+sizes = st.integers(1, 2**20 - 1)
 times = st.floats(1e-3, 1e9)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 rounds = st.builds(
@@ -256,7 +256,7 @@ problems = st.builds(
     rows=sizes,
     cols=sizes,
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
-    input_stride=st.just(0) | st.integers(2**31, 2**40),
+    input_stride=st.just(0) | st.integers(2**31, 2**40 - 1),
     input_alignment=alignments,
     output_alignment=alignments,
     in_place=st.booleans(),

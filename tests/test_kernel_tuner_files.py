@@ -225,8 +225,8 @@ def test_a_value_that_no_parameter_has_is_one_sentence(tmp_path: Path, value: ob
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"time": time} for time in (True, -1.0, 0, "0.5", None, float("nan"), float("inf"), HUGE, [0.5], {"ms": 0.5})),
-        *({"times": times} for times in ([0.5, True], [-0.5], [0.5, None], ["0.5"], "0.5", [float("nan")], [HUGE], {"a": 1}, True)),
+        *({"time": time} for time in (True, -1.0, 0, "0.5", None, float("nan"), float("inf"), HUGE, 1e-9, 1e10, [0.5], {"ms": 0.5})),
+        *({"times": times} for times in ([0.5, True], [-0.5], [0.5, None], ["0.5"], "0.5", [float("nan")], [HUGE], [1e-9], {"a": 1}, True)),
         {"__error__": "x" * 10_000},
     ],
 )

@@ -63,7 +63,7 @@ class RecordedBackend:
         return frozenset(self._recorded(problem))
 
     def templates(self, operation: Operation) -> list[tuple[str, source.Source]]:
-        return self._database.templates(operation.name)
+        return self._database.templates_tried(operation.name)
 
     def stale(self, operation: Operation, problems: Iterable[Problem]) -> int:
         """How many of the recorded trials of `problems` are of templates that have changed since."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.database import Database
 from autotune.database.read import CARE, StoredTrial
+from autotune.database.sound import sound
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.statistics import confidence_interval
@@ -198,17 +199,18 @@ def _how(side: Side) -> str:
 
 def _environment(side: Side, column: str) -> str:
     rows = side.database.select(
-        f"SELECT DISTINCT e.{column} AS said FROM runs u JOIN environments e ON e.id = u.environment JOIN devices d ON d.id = u.device "
+        f"SELECT DISTINCT e.id, e.{column} FROM runs u JOIN environments e ON e.id = u.environment JOIN devices d ON d.id = u.device "
         "WHERE d.name = ? ORDER BY u.id",
         (side.device.name,),
     )
-    return ", ".join(row["said"] for row in rows if row["said"])
+    said = dict.fromkeys(sound(side.database, "environments", rows, lambda row: str(row[column])))
+    return ", ".join(one for one in said if one)
 
 
 def _templates(side: Side) -> dict[str, str]:
     """The newest template of each version, by operation and version: the first twelve digits of its hash."""
-    rows = side.database.select("SELECT operation, version, sha FROM templates ORDER BY id")
-    return {f"{row['operation']} {row['version']}": row["sha"][:12] for row in rows}
+    rows = side.database.select("SELECT id, operation, version, sha FROM templates ORDER BY id")
+    return dict(sound(side.database, "templates", rows, lambda row: (f"{row['operation']} {row['version']}", row["sha"][:12])))
 
 
 def _key(row: Row) -> tuple[object, ...]:

@@ -135,7 +135,7 @@ def _outcome(entry: Mapping[str, Any]) -> tuple[Outcome, tuple[float, ...], str]
         return (
             Outcome.LAUNCH_ERROR,
             (),
-            f"Kernel Tuner says {one_line(said)}, but its times are not all positive numbers: {one_line(times)}",
+            f"Kernel Tuner says {one_line(said)}, but its times are not all such as a kernel takes: {one_line(times)}",
         )
     return Outcome.OK, tuple(1e3 * float(ms) for ms in times), ""
 

@@ -18,6 +18,7 @@ from typing import Any, TypeGuard, TypeVar
 from autotune.database.vetting import MOST_NAME_BYTES
 from autotune.errors import UsageError, shortened
 from autotune.problem import MOST_ELEMENTS, Problem
+from autotune.trial import LEAST_TIME_US, MOST_TIME_US
 
 Kind = TypeVar("Kind")
 
@@ -109,8 +110,8 @@ def _is_value(value: Any) -> bool:
 
 
 def is_time(value: Any) -> TypeGuard[float]:
-    # 1e20 is what old versions wrote for a failure; NaN fails both limits, and JSON's true is no time.
-    return type(value) in (int, float) and 0 < value < 1e20
+    # In milliseconds. 1e20 is what old versions wrote for a failure; NaN fails both limits, and JSON's true is no time.
+    return type(value) in (int, float) and LEAST_TIME_US / 1e3 <= value <= MOST_TIME_US / 1e3
 
 
 def written_at(entry: Mapping[str, Any]) -> str:

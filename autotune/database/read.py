@@ -11,7 +11,7 @@ from autotune.configuration import Configuration
 from autotune.database.connection import Connection, Row
 from autotune.database.keys import UNDER, device_key, equal, problem_key, under
 from autotune.database.packing import unpack
-from autotune.database.sound import samples_of, sound
+from autotune.database.sound import require_problem, samples_of, sound
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
@@ -186,7 +186,8 @@ LEFT JOIN instances i ON i.id = t.instance
 
 
 def problem_of(row: Row) -> Problem:
-    """The problem that a row's columns describe."""
+    """The problem that a row's columns describe. Raises ValueError where none can be so."""
+    require_problem(row)
     return Problem(
         row["operation"],
         row["rows"],

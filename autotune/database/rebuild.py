@@ -127,13 +127,13 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         for device in self.devices_measured():
             for timing in self.protocols_measured(device):
                 rows = self.select(
-                    "SELECT p.*, m.device FROM problems p JOIN (SELECT DISTINCT t.problem, u.device FROM trials t "
+                    "SELECT p.*, m.device AS device_id FROM problems p JOIN (SELECT DISTINCT t.problem, u.device FROM trials t "
                     "JOIN runs u ON u.id = t.run JOIN devices d ON d.id = u.device JOIN protocols q ON q.id = u.protocol "
                     "WHERE (d.name, d.sm_count, d.l2_bytes, d.bus_bits, q.name, q.rule) = (?, ?, ?, ?, ?, ?)) m ON m.problem = p.id "
                     "ORDER BY p.id",
                     (device.name, device.sm_count, device.l2_bytes, device.bus_bits, timing.name, timing.rule),
                 )
-                chosen = [row for row in rows if only is None or (row["device"], row["id"]) in only]
+                chosen = [row for row in rows if only is None or (row["device_id"], row["id"]) in only]
                 for problem in sound(self, "problems", chosen, problem_of):
                     yield device, timing, problem
 

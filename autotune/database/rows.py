@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from autotune.database.connection import Connection, Row
-from autotune.database.sound import parameters_of, require_problem, require_time, require_trial, sound
+from autotune.database.credible import time_of_a_kernel
+from autotune.database.sound import described, parameters_of, require_problem, require_trial, sound, without_id
 from autotune.database.views import BEST_PER_VERSION_WHERE
+from autotune.trial import LEAST_TIME_US, MOST_TIME_US
 
 
 class Inspector(Connection):
@@ -45,9 +47,9 @@ class Inspector(Connection):
         """
         filters = {"p.operation": operation, "p.rows": rows, "p.cols": cols, "p.dtype": dtype, "d.name": device, "c.version": version}
         where, parameters = _where(filters)
-        found = BEST_PER_VERSION_WHERE.format(condition=where.removeprefix("WHERE ") or "true")
+        found = BEST_PER_VERSION_WHERE.format(condition=where.removeprefix("WHERE ") or "true", apart=_CREDIBLE)
         best = self.select(f"SELECT * FROM ({found}) ORDER BY {_BEST_ORDER}, time_us", parameters)
-        return sound(self, "trials", best, _readable, "trial")
+        return sound(self, "trials", best, _readable_timed, "trial")
 
     def trial_rows(
         self,
@@ -77,12 +79,13 @@ class Inspector(Connection):
     def problems(self, operation: str | None = None) -> list[Row]:
         """The problems that have trials or a best, with their layout and how many trials each has."""
         where, parameters = _where({"operation": operation})
-        return self.select(
-            "SELECT operation, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place, bytes_moved, "
-            f"(SELECT count(*) FROM trials t WHERE t.problem = problems.id) AS trials FROM problems {where} "
+        found = self.select(
+            "SELECT id, operation, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place, "
+            f"bytes_moved, (SELECT count(*) FROM trials t WHERE t.problem = problems.id) AS trials FROM problems {where} "
             "ORDER BY operation, dtype, rows, cols, input_stride, output_stride",
             parameters,
         )
+        return sound(self, "problems", found, lambda row: without_id(require_problem(row)))
 
     def devices(self, operation: str | None = None) -> list[Row]:
         """The devices that trials were taken on, with how many problems have a best on each, and how many of those were replayed.
@@ -91,8 +94,9 @@ class Inspector(Connection):
         """
         problems = "SELECT id FROM problems WHERE ?1 IS NULL OR operation = ?1"
         runs = f"SELECT id FROM runs WHERE ?1 IS NULL OR id IN (SELECT run FROM trials WHERE problem IN ({problems}))"
-        return self.select(
-            "SELECT name AS device, compute_capability, arch, sm_count, l2_bytes, bus_bits, shared_bytes_per_block, shared_bytes_per_sm, "
+        found = self.select(
+            "SELECT id, name, compute_capability, arch, sm_count, l2_bytes, bus_bits, shared_bytes_per_block, shared_bytes_per_sm, "
+            "registers_per_sm, threads_per_sm, threads_per_block, "
             f"(SELECT count(*) FROM best b WHERE b.device = devices.id AND b.problem IN ({problems})) AS problems, "
             "(SELECT count(*) FROM best b JOIN trials t ON t.id = b.trial AND t.replayed "
             f"WHERE b.device = devices.id AND b.problem IN ({problems})) AS replayed, "
@@ -100,12 +104,13 @@ class Inspector(Connection):
             f"WHERE ?1 IS NULL OR id IN (SELECT device FROM runs WHERE id IN ({runs})) ORDER BY name, id",
             (operation,),
         )
+        return sound(self, "devices", found, _device)
 
     def versions(self, operation: str | None = None) -> list[Row]:
         """The versions that are known, one row per template: its hash, configurations tried, trials, and problems that it is best on."""
         where, parameters = _where({"operation": operation})
-        return self.select(
-            "SELECT operation, version, sha AS template_sha, "
+        found = self.select(
+            "SELECT id, operation, version, sha AS template_sha, "
             "coalesce(t.configurations, 0) AS configurations, coalesce(t.trials, 0) AS trials, "
             "(SELECT count(*) FROM best b WHERE b.template = s.id) AS best_on FROM templates s "
             "LEFT JOIN (SELECT template, count(*) AS trials, count(DISTINCT configuration) AS configurations "
@@ -113,11 +118,13 @@ class Inspector(Connection):
             f"{where} ORDER BY operation, version, id",
             parameters,
         )
+        return sound(self, "templates", found, without_id)
 
     def misses(self, operation: str | None = None, device: str | None = None) -> list[Row]:
         """The problems that the dispatcher had no exact answer for, most wanted first."""
         where, parameters = _where({"operation": operation, "device": device})
-        return self.select(f"SELECT * FROM missed {where} ORDER BY count DESC, rows, cols", parameters)
+        found = self.select(f"SELECT * FROM missed {where} ORDER BY count DESC, rows, cols", parameters)
+        return sound(self, "misses", found, require_problem, "last")
 
     def pins(self, operation: str | None = None) -> list[Row]:
         """The pins, by device, operation and sizes."""
@@ -141,6 +148,8 @@ class Inspector(Connection):
         return self.select(f"SELECT * FROM {view} {where} ORDER BY {order}", parameters)
 
 
+# What has a time that cannot be is left out by itself, and takes nothing from the others of its version.
+_CREDIBLE = f", r.time_us BETWEEN {LEAST_TIME_US} AND {MOST_TIME_US}"
 _BEST_ORDER = "device, operation, dtype, rows, cols, input_stride, output_stride, protocol, protocol_rule"
 
 
@@ -149,6 +158,14 @@ def _where(filters: Mapping[str, object]) -> tuple[str, Sequence[object]]:
     chosen = {column: value for column, value in filters.items() if value is not None}
     clause = " AND ".join(f"{column} = ?" for column in chosen)
     return (f"WHERE {clause}" if clause else ""), list(chosen.values())
+
+
+_OF_NO_INTEREST = ("name", "registers_per_sm", "threads_per_sm", "threads_per_block")
+
+
+def _device(row: Row) -> Row:
+    described(row)
+    return {"device": row["name"]} | {column: value for column, value in without_id(row).items() if column not in _OF_NO_INTEREST}
 
 
 def _decided(row: Row) -> Row:
@@ -169,8 +186,12 @@ def _readable_trial(row: Row) -> Row:
     return _readable(row)
 
 
+def _readable_timed(row: Row) -> Row:
+    time_of_a_kernel(row["time_us"])
+    return _readable(require_problem(row))
+
+
 def _readable_best(row: Row) -> Row:
-    require_time(row["time_us"])
     require_problem(row)
     version, parameters = row.pop("runner_up_version"), row.pop("runner_up_parameters")
     row["runner_up"] = {"version": version, "parameters": parameters_of(parameters)} if version else None

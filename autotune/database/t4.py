@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from autotune.database.connection import Connection, Row
-from autotune.database.sound import samples_of, sound
+from autotune.database.sound import samples_of, sound, without_id
 from autotune.finite import finite
 from autotune.trial import Outcome
 
@@ -83,28 +83,29 @@ def _samples(database: Connection, trials: list[int]) -> dict[int, list[float]]:
 
 def _metadata(database: Connection, runs: set[int]) -> dict[str, Any]:
     chosen = json.dumps(sorted(runs))
-    devices = database.select(
-        "SELECT * FROM devices WHERE id IN (SELECT device FROM runs WHERE id IN (SELECT value FROM json_each(?)))", (chosen,)
-    )
-    environments = database.select(
-        "SELECT * FROM environments WHERE id IN (SELECT environment FROM runs WHERE id IN (SELECT value FROM json_each(?))) ORDER BY id",
-        (chosen,),
-    )
-    protocols = database.select(
-        "SELECT name, rule, description FROM protocols WHERE id IN "
-        "(SELECT protocol FROM runs WHERE id IN (SELECT value FROM json_each(?))) ORDER BY id",
-        (chosen,),
+    ran = {"devices": "device", "environments": "environment", "protocols": "protocol"}
+    devices, environments, protocols = (
+        sound(
+            database,
+            table,
+            database.select(
+                f"SELECT * FROM {table} WHERE id IN (SELECT {column} FROM runs WHERE id IN (SELECT value FROM json_each(?))) ORDER BY id",
+                (chosen,),
+            ),
+            without_id,
+        )
+        for table, column in ran.items()
     )
     packages = {f"pycuda-autotune=={row['package']}" for row in environments} | {
         f"pycuda=={row['pycuda']}" for row in environments if row["pycuda"]
     }
     return {
         "hardware": {
-            "hardware_description": [{key: value for key, value in row.items() if key != "id"} for row in devices],
+            "hardware_description": devices,
             "operating_system": ", ".join(dict.fromkeys(row["os"] for row in environments)),
         },
         "environment": {
-            "device_query": {"environments": [{k: v for k, v in row.items() if k != "id"} for row in environments]},
+            "device_query": {"environments": environments},
             "requirements": sorted(packages),
         },
         "protocols": protocols,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from autotune.database.connection import Connection, Row
 from autotune.database.faults import is_full, no_room_to_work
-from autotune.database.merge import TABLES, clashing_pins, forget, merge, portable
+from autotune.database.merge import TABLES, Table, clashing_pins, forget, merge, portable
 from autotune.database.packing import unpack
 from autotune.database.placing import new_file, no_room, scratch_folder
 from autotune.database.schema import SCHEMA
@@ -92,9 +92,19 @@ class Transfer(Connection):
         for table in TABLES:
             if table.name not in ("binaries", "misses"):
                 digest.update(f"{table.name}\n".encode())
-                for line in sorted(json.dumps(row) for row in self.select(portable(table))):
+                for line in self._lines(table):
                     digest.update(f"{line}\n".encode())
         return digest.hexdigest()
+
+    def _lines(self, table: Table) -> list[str]:
+        """Every row of a table as one line, in an order that no id decides. Raises UsageError where one holds bytes."""
+        try:
+            return sorted(json.dumps(row) for row in self.select(portable(table)))
+        except TypeError as error:
+            raise UsageError(
+                f"database {self.path} is damaged (a row of {table.name} holds bytes where a text or a number belongs); restore a copy, or "
+                "name another with --db"
+            ) from error
 
     def import_from(self, path: str | Path, *, kernels_of: Collection[str] = ()) -> Imported:
         """Add what the database at `path` says. Doing it again adds nothing, and the order of several imports does not matter.

@@ -11,6 +11,7 @@ from autotune.database.merge import TABLES
 from autotune.element import ELEMENTS
 from autotune.errors import UsageError
 from autotune.problem import MOST_ELEMENTS
+from autotune.trial import LEAST_TIME_US, MOST_TIME_US
 
 MOST_NAME_BYTES = 200  # of a device, an operation, a version, a protocol or an author
 
@@ -20,7 +21,7 @@ def _no_name(column: str) -> str:
 
 
 def _no_time(column: str) -> str:
-    return f"NOT ({column} > 0 AND {column} < 9e999)"
+    return f"{column} NOT BETWEEN {LEAST_TIME_US} AND {MOST_TIME_US}"
 
 
 def _no_date(column: str) -> str:
@@ -63,6 +64,9 @@ _TIMES = {
     "copies": ("copy_us",),
     "best": ("time_us", "ci_low_us", "ci_high_us", "runner_up_us", "copy_us"),
 }
+_SIZES_OF_A_DEVICE = (
+    "sm_count, l2_bytes, bus_bits, shared_bytes_per_block, shared_bytes_per_sm, registers_per_sm, threads_per_sm, threads_per_block"
+)
 _DTYPES = ", ".join(f"'{name}'" for name in ELEMENTS)
 _NOT_ANY = "EXISTS (SELECT 1 FROM json_each({}) WHERE {})"
 _NO_VALUE = (
@@ -78,7 +82,7 @@ WRONG = (
         for name in names
     ),
     *((table, f"dtype NOT IN ({_DTYPES})", "of an unknown dtype") for table in ("instances", "problems", "selectors", "pins", "blocked")),
-    *((table, " OR ".join(map(_no_time, names)), "with a time that is not finite and positive") for table, names in _TIMES.items()),
+    *((table, " OR ".join(map(_no_time, names)), "with a time that no kernel takes") for table, names in _TIMES.items()),
     *((table, " OR ".join(map(_in_future, names)), "dated in the future") for table, names in _MADE.items()),
     *((table, _no_date("created"), "whose date is malformed or in the future") for table in ("selectors", "pins", "blocked")),
     (
@@ -87,22 +91,28 @@ WRONG = (
         "whose compute capability is not like 9.0",
     ),
     (
+        "devices",  # of one that is known by its name alone, all the rest is 0
+        f"min({_SIZES_OF_A_DEVICE}) < 0 OR (sm_count < 1 AND max({_SIZES_OF_A_DEVICE}) > 0)",
+        "with properties that no device has",
+    ),
+    (
         "configurations",
         f"json_type(parameters) <> 'object' OR {_NOT_ANY.format('parameters', _NO_VALUE)}",
         "whose parameters are not an object of numbers and texts",
     ),
     (
         "problems",
-        f"rows < 0 OR cols < 0 OR rows * 1e0 * cols >= {MOST_ELEMENTS} OR input_stride < cols OR output_stride < cols "
+        f"min(rows, cols) < 1 OR max(input_stride, output_stride, rows * 1e0 * cols) >= {MOST_ELEMENTS} "
+        "OR min(input_stride, output_stride) < cols "
         "OR input_alignment NOT IN (1, 2, 4, 8, 16) OR output_alignment NOT IN (1, 2, 4, 8, 16)",
         "of a size or layout that no matrix has",
     ),
     (
         "rounds",
         f"json_type(samples_us) <> 'array' OR json_array_length(samples_us) = 0 OR {_NOT_ANY.format('samples_us', _NO_SAMPLE)}",
-        "whose samples are not a list of finite positive numbers",
+        "whose samples are not a list of times that a kernel takes",
     ),
-    ("trials", "first_us < 0 OR first_us = 9e999", "with a time that is not finite and positive"),
+    ("trials", f"first_us NOT BETWEEN 0 AND {MOST_TIME_US}", "with a time that no kernel takes"),
     ("pins", "trim(author, char(9, 10, 13, 32)) = '' OR trim(why, char(9, 10, 13, 32)) = ''", "whose author or reason is blank"),
     (
         "pins",

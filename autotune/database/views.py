@@ -49,6 +49,7 @@ LEFT JOIN configurations w ON w.id = b.runner_up
 # One trial stands for each version: the settled best where it is of that version, else the fastest of those that were measured rather than
 # replayed and of the most careful kind of round, which is the first in the alphabet. A bare column comes from the row that has the minimum,
 # wherever that is asked for.
+# `apart` is what else tells trials of a version from each other.
 # SQLite filters an aggregate only after computing all of it, which at a million trials takes half a minute; so the condition on
 # problems `p`, devices `d` and configurations `c` goes inside.
 BEST_PER_VERSION_WHERE = """
@@ -66,10 +67,10 @@ JOIN rounds r ON r.id = (SELECT id FROM rounds WHERE trial = t.id ORDER BY kind,
 LEFT JOIN endings e ON e.trial = t.id
 LEFT JOIN best b ON b.problem = p.id AND b.device = u.device AND b.protocol = u.protocol
 WHERE {condition} AND coalesce(e.outcome, t.outcome) IN ('ok', 'pruned')
-GROUP BY p.id, u.device, u.protocol, c.version
+GROUP BY p.id, u.device, u.protocol, c.version{apart}
 HAVING min(printf('%d %s %030.12f', CASE WHEN t.id = b.trial THEN 0 ELSE 1 + t.replayed END, r.kind, r.time_us)) IS NOT NULL
 """
-BEST_PER_VERSION = f"CREATE VIEW best_per_version AS {BEST_PER_VERSION_WHERE.format(condition='true')}"
+BEST_PER_VERSION = f"CREATE VIEW best_per_version AS {BEST_PER_VERSION_WHERE.format(condition='true', apart='')}"
 
 FAILURES = """
 CREATE VIEW failures AS

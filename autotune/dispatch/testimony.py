@@ -4,7 +4,6 @@ Only the standard library's SQLite is used, and only to read. Files are edited b
 a row that says nothing sensible is left out by itself, and so is a question that the file cannot answer, with one warning for the file.
 """
 
-import math
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -14,8 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from autotune import source
 from autotune.configuration import Configuration
-from autotune.device import Device
-from autotune.dispatch.credible import (
+from autotune.database.credible import (
     STATES,
     choices,
     date,
@@ -24,8 +22,10 @@ from autotune.dispatch.credible import (
     is_declared,
     matrix,
     texts,
+    time_of_a_kernel,
     whole_numbers,
 )
+from autotune.device import Device
 from autotune.dispatch.questions import BEST, BLOCKED, DEVICES, INSTANCES, PINS, SELECTORS, Row, check_schema, fetched
 from autotune.dispatch.store import Layer, StoredInstance, connect, runs_on
 from autotune.element import ELEMENTS
@@ -172,8 +172,7 @@ class Witness:
             if tuple(map(type, columns)) != _KINDS:  # of the many rows that there may be, nearly all pass
                 texts(device, protocol, version, parameters, sha, state, origin)
                 whole_numbers(*problem, rule)
-            if type(time_us) not in (float, int) or not 0 < time_us < math.inf:
-                raise ValueError(f"{time_us!r} is no time")
+            time_of_a_kernel(time_us)
             if dtype not in ELEMENTS:
                 raise ValueError(f"{dtype!r} is no dtype")
             matrix(*problem)

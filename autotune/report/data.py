@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.cli.output import on_device, parameters
 from autotune.database import Database
-from autotune.database.sound import parameters_of, require_problem, require_time, sound
+from autotune.database.sound import parameters_of, require_problem, sound, without_id
 from autotune.report.effects import Tally
 from autotune.report.plane import cells
 from autotune.trial import Outcome
@@ -56,7 +56,7 @@ GROUP BY d.name, p.operation, p.dtype, q.name, q.rule, t.replayed, p.id
 ORDER BY d.name, p.operation, p.dtype, q.name, q.rule, t.replayed, p.rows, p.cols, p.id
 """
 _PROVENANCE = f"""
-SELECT e.driver, e.cuda, e.compiler, e.pycuda, e.package, e.python, e.os, u.card, q.description AS protocol_description,
+SELECT e.id, e.driver, e.cuda, e.compiler, e.pycuda, e.package, e.python, e.os, u.card, q.description AS protocol_description,
        min(u.started) AS first, max(u.started) AS last, group_concat(DISTINCT u.origin) AS origin, count(DISTINCT u.id) AS runs,
        count(*) AS trials, sum(t.template NOT IN {_NEWEST}) AS of_older_templates,
        min(u.command GLOB 'autotune[ .]sweep*' AND u.command NOT LIKE '%--exhaustive%') AS searched
@@ -76,7 +76,7 @@ def collect(database: Database, device: str | None = None, dtype: str | None = N
     best = {(*_series_key(row), row["rows"], row["cols"], *_layout(row)): row for row in database.best(device=device, dtype=dtype)}
     found = []
     for key, measured in groupby(database.select(_MEASURED, (device, dtype)), _series_key):
-        every = sound(database, "problems", measured, _of_a_matrix)
+        every = sound(database, "problems", measured, require_problem)
         if not every:
             continue
         shown = _spread(every)
@@ -84,7 +84,7 @@ def collect(database: Database, device: str | None = None, dtype: str | None = N
         tallies = [tally for some in _batches(shown) for tally in _tallied(database, some, settled)]
         problems = [_problem(tally, settled[tally.problem]) for tally in tallies]
         counted = {"sizes_in_all": len(every), "trials_in_all": sum(row["trials"] for row in every)}
-        provenance = database.select(_PROVENANCE, key)
+        provenance = sound(database, "environments", database.select(_PROVENANCE, key), without_id)
         # Only of a search does the order of trials mean anything: what was enumerated was tried in the order in which it is declared.
         searched = min((row.pop("searched") for row in provenance), default=0) == 1
         told = counted | _series(problems, tallies) | {"provenance": provenance, "searched": searched}
@@ -124,14 +124,8 @@ def _tallied(database: Database, measured: list[Row], settled: Mapping[int, Row 
     return list(tallies.values())
 
 
-def _of_a_matrix(row: Row) -> Row:
-    require_problem(row)
-    return row
-
-
 def _add(tallies: Mapping[int, Tally], trial: Row) -> None:
     Outcome(trial["outcome"])
-    require_time(trial["time_us"])
     parameters_of(trial["parameters"])
     tallies[trial["problem"]].add(trial)
 

@@ -21,7 +21,7 @@ def features(problem: Problem, device: Device) -> Features:
     rows = log2(problem.rows)
     row_bytes = problem.bytes_per_row
     return (
-        rows - log2(device.sm_count),
+        rows - log2(max(device.sm_count, 1)),
         rows,
         log2(problem.cols),
         float(row_bytes % WIDEST_ACCESS_BYTES),

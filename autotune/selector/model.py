@@ -94,7 +94,7 @@ class Model:
             templates = {str(version): str(sha) for version, sha in body["templates"].items()}
             stale = frozenset(version for version, sha in templates.items() if template_sha and template_sha(version) != sha)
             return cls(members, predictor, regret, Regret(*default) if default else None, int(body["sizes"]), templates, stale)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError) as error:
             raise AutotuneError(f"it cannot be read: {type(error).__name__}: {error}") from error
 
     def __str__(self) -> str:

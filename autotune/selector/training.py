@@ -1,5 +1,6 @@
 """Which predictor is used: the one that chooses best for sizes it was not trained on, if it beats the analytic default at all."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -8,7 +9,7 @@ import numpy as np
 
 from autotune import catalogue
 from autotune.device import Device
-from autotune.errors import UsageError
+from autotune.errors import AutotuneError, UsageError, shortened
 from autotune.operation import Operation
 from autotune.selector.cover import MOST_MEMBERS, cover
 from autotune.selector.features import features
@@ -28,6 +29,7 @@ MEMBERS = (8, MOST_MEMBERS)  # of a cover, at most: where tuned sizes are far ap
 MOST_FOLDS = 10
 LEAST_SIZES_OF_A_TABLE = 96  # below that, a forest of all measurements has too few of them to tell more than their neighbours do
 REVISION = 5  # of the way to train: what was trained in another one is trained again
+MOST_SAID = 200  # characters of what is wrong with a stored selector
 NOISE = 0.003  # of mean log regret: repeated measurements of one kernel agree no better
 
 
@@ -67,9 +69,8 @@ def train(
         "SELECT body, train_sha FROM active_selectors WHERE operation = ? AND dtype = ? AND device = ?",
         (operation.name, dtype, device.name),
     )
-    if rows and rows[0]["train_sha"] == sha:
-        model = Model.from_json(rows[0]["body"], operation)
-        return Trained(operation.name, dtype, device, timing, model, "nothing was measured since it was trained", False)
+    if rows and rows[0]["train_sha"] == sha and (stored := _stored(database, rows[0]["body"], operation, f"{dtype} on {device.name}")):
+        return Trained(operation.name, dtype, device, timing, stored, "nothing was measured since it was trained", False)
     told(f"training the selector for {operation.name} {dtype} on {device.name} on {len(matrix.problems)} sizes")
     model, why = choose(matrix, operation, device)
     regret = (model.regret.geomean, model.regret.p95, model.regret.worst)
@@ -86,9 +87,9 @@ def train_all(
         timings = sorted(database.protocols_measured(device), key=lambda timing: (timing.name == "warm", -timing.rule))
         if device.is_emulator or not timings:
             continue
-        for row in database.select("SELECT DISTINCT operation, dtype FROM best_kernels WHERE device = ? ORDER BY 1, 2", (device.name,)):
-            operation = (operations or {}).get(row["operation"]) or _shipped(row["operation"])
-            done = operation and train(database, operation, device, timings[0], row["dtype"], told=told)
+        for name, dtype in sorted({(row["operation"], row["dtype"]) for row in database.best(device=device.name)}):
+            operation = (operations or {}).get(name) or _shipped(name)
+            done = operation and train(database, operation, device, timings[0], dtype, told=told)
             if done:
                 trained.append(done)
     return trained
@@ -166,6 +167,16 @@ def table_validated(matrix: Matrix, operation: Operation, device: Device) -> Arr
 def first_known(costs: Array, ranking: Iterable[int] | Sequence[int]) -> float:
     """The cost of the first column in `ranking` that can run the size and was measured there; of the worst one when none was."""
     return next((float(costs[column]) for column in ranking if np.isfinite(costs[column])), float(np.nanmax(costs)))
+
+
+def _stored(database: "Database", body: str, operation: Operation, what: str) -> Model | None:
+    """The model that was stored as `body`; None, with a warning, where it cannot be read."""
+    try:
+        return Model.from_json(body, operation)
+    except AutotuneError as error:
+        said = f"the selector for {operation.name} {what} ({shortened(' '.join(str(error).split()), MOST_SAID)})"
+        warnings.warn(f"database {database.path}: {said} cannot be used, and another is trained", stacklevel=2)
+        return None
 
 
 def _shipped(operation: str) -> Operation | None:

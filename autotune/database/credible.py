@@ -8,6 +8,7 @@ from autotune.configuration import Value
 from autotune.device import Device
 from autotune.element import ELEMENTS
 from autotune.problem import MOST_ELEMENTS
+from autotune.trial import LEAST_TIME_US, MOST_TIME_US
 
 Choices = tuple[tuple[str, frozenset[tuple[type, Value]]], ...]
 
@@ -18,8 +19,10 @@ _CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 
 
 def device_of(name: str, capability: str, *numbers: int) -> Device:
+    """A device by the columns of its row. `numbers` are all 0 for one that is known by its name alone."""
     texts(name, capability)
-    if not _CAPABILITY.fullmatch(capability) or min(whole_numbers(*numbers)) < 0:
+    sm_count, *others = whole_numbers(*numbers)
+    if not _CAPABILITY.fullmatch(capability) or min(numbers) < 0 or (sm_count < 1 and any(others)):
         raise ValueError("no device has such properties")
     major, minor = capability.split(".")
     return Device(name, (int(major), int(minor)), *numbers)
@@ -34,6 +37,11 @@ def whole_numbers(*values: Any) -> tuple[int, ...]:
     if set(map(type, values)) != {int}:
         raise TypeError("a column holds no whole number, or names a row that is missing")
     return values
+
+
+def time_of_a_kernel(us: Any) -> None:
+    if type(us) not in (float, int) or not LEAST_TIME_US <= us <= MOST_TIME_US:
+        raise ValueError(f"{us!r} is no time that a kernel takes")
 
 
 def dtype_name(name: object) -> None:
