@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from autotune import catalogue
@@ -16,7 +17,7 @@ from autotune.device import EMULATOR
 from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.problem import Problem
-from tests.command import run
+from tests.command import rows, run
 
 OPERATION = """from autotune.operation import Tolerance
 TOLERANCES = {"float32": Tolerance(relative=1e-6, absolute=1e-37)}
@@ -92,6 +93,49 @@ def test_a_function_that_raises_is_named_with_its_file_and_what_it_was_asked(fun
 def test_a_function_that_returns_something_else_is_told_what_it_should_return(function: str, kind: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"^{function} of .* returns None for .*; return a {kind}, as autotune/definition.py describes$"):
         CALLS[function](operation(tmp_path, function, "return None"))
+
+
+@pytest.mark.parametrize(
+    ("body", "came"),
+    [
+        ("return x.sum(axis=1)", "an array of 4 float64"),
+        ("return x.sum(axis=1, keepdims=True)", "an array of 4x1 float64"),
+        ("return x[:3]", "an array of 3x64 float64"),
+        ("return x.T", "an array of 64x4 float64"),
+        ("return x + 1j", "an array of 4x64 complex128"),
+        ("return x.astype(str)", "an array of 4x64 <U32"),
+        ("return x.sum()", "np.float64(256.0)"),
+        ("x * 2", "None"),
+        ("return [[1, 2], [3]]", "[[1, 2], [3]]"),
+        ("return 'softmax'", "'softmax'"),
+    ],
+)
+def test_a_reference_that_returns_no_such_matrix_is_told_what_came_and_what_is_accepted(body: str, came: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        operation(tmp_path, "reference", body).reference(np.ones((4, 64)))
+    asked = f"reference of {tmp_path / 'twice' / 'operation.py'} returns {came} for an array of 4x64 float64"
+    assert str(caught.value) == f"{asked}; return an array of real numbers of the same shape"
+
+
+@pytest.mark.parametrize("body", ["x *= 2; return x", "return (2 * x).tolist()", "return (2 * x).astype(int)", "return x > 1"])
+def test_a_reference_may_use_its_argument_up_and_return_any_real_numbers(body: str, tmp_path: Path) -> None:
+    x = np.full((2, 3), 4.0)
+    result = operation(tmp_path, "reference", body).reference(x)
+    assert result.dtype == np.float64
+    assert result.tolist() == [[1.0 if ">" in body else 8.0] * 3] * 2
+    assert x.tolist() == [[4.0] * 3] * 2
+
+
+@pytest.mark.parametrize("command", ["sweep", "verify"])
+def test_no_kernel_is_blamed_for_a_reference_of_another_shape(command: str, tmp_path: Path) -> None:
+    kernels = written(tmp_path, "reference", "return x.sum(axis=1)").parent
+    stored = ("--db", str(tmp_path / "x.sqlite")) if command == "sweep" else ()
+    status, out, err = run(command, "twice", "--size", "4x64", "--device", "emulator", "--kernels", str(kernels), *stored)
+    assert (status, err.count("\n")) == (2, 1)
+    assert f"reference of {kernels / 'twice' / 'operation.py'} returns an array of 4 float64 for an array of 4x64 float64" in err
+    assert "launch_error" not in out + err
+    if stored:
+        assert rows("inspect", "blocked", *stored) == []
 
 
 @pytest.mark.parametrize("function", ["applicable", "launch", "reference"])

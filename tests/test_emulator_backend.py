@@ -140,6 +140,49 @@ def test_a_wrong_kernel_is_an_outcome_and_the_bench_stays_usable(
         assert bench.check(instances[0]).max_error == 0
 
 
+KINDS = """
+template <class Element, int bug>
+__device__ void kinds_v0(Element* output, const Element* input, long long, long long cols, long long output_stride,
+                         long long input_stride, void*) {
+    const Element* x = input + blockIdx.x * input_stride;
+    for (long long i = threadIdx.x; i < cols; i += blockDim.x) {
+        const float value = x[i];
+        const bool finite = fabsf(value) < INFINITY;
+        bool hit = false;
+        if constexpr (bug == 1) hit = value != value;
+        if constexpr (bug == 2) hit = value == INFINITY;
+        if constexpr (bug == 3) hit = value == -INFINITY;
+        if constexpr (bug == 4) hit = finite && value > 9000;
+        if constexpr (bug == 5) hit = value > 40 && value < 9000;
+        if constexpr (bug == 6) hit = finite && value < -100;
+        if constexpr (bug == 7) hit = value == x[0] && finite && x[0] == x[1];
+        output[blockIdx.x * output_stride + i] = Element(hit ? 0.0f : value);
+    }
+}
+"""
+WRONG_KINDS = {
+    1: "include one NaN",
+    2: "include one [+]inf",
+    3: "are (all )?-inf",
+    4: "shifted by 1e4",
+    5: "30",
+    6: "far below",
+    7: "equal",
+}
+
+
+def test_a_kernel_that_is_wrong_for_one_kind_of_row_is_found_however_few_rows_there_are(backend: EmulatorBackend, tmp_path: Path) -> None:
+    operation = elementwise(tmp_path, "kinds", KINDS, factor=1, bugs=len(WRONG_KINDS) + 1, in_place=False)
+    right, *wrong = compiled(backend, operation, "float32", 0, *WRONG_KINDS)
+    for rows in (1, 2, 3, 8):
+        with backend.open(operation, Problem("kinds", rows, 100)) as bench:
+            assert bench.check(right).max_error == 0
+            for instance, kind in zip(wrong, WRONG_KINDS.values(), strict=True):
+                with pytest.raises(Failure, match=rf"^in schedule 0, .* \(whose .*{kind}.*\), column \d+: 0 where .* is right") as failure:
+                    bench.check(instance)
+                assert failure.value.outcome == Outcome.WRONG_RESULT
+
+
 def test_an_output_that_was_never_written_is_wrong_even_where_nan_is_right(backend: EmulatorBackend, tmp_path: Path) -> None:
     template = (
         "template <class Element, int bug> void nothing_v0(Element*, const Element*, long long, long long, long long, long long, void*) {}"

@@ -20,7 +20,7 @@ from autotune.trial import Check, Failure, Instance, Outcome
 COMPARE = struct.Struct("PPPqqqqdd")
 MISTAKES = np.dtype([("wrong", "<i8"), ("first", "<i8"), ("strayed", "<i8"), ("max_error", "<f8")])  # AutotuneMistakes of compare.cu
 GUARD_ELEMENTS = 64  # compared on both sides of a matrix; at most GUARD_BYTES for every element type
-HARD_ROWS = 9  # one of each kind that `check.inputs` makes
+HARD_ROWS = len(check.KINDS)  # one of each
 MOST_HARD_BYTES = 1 << 30  # of an arena of hard rows; wider strides are only met by the random input
 SAMPLED_ELEMENTS = 1 << 20  # of the GPU's reference, compared with the host's each time a problem is set up
 CHUNK_ELEMENTS = 1 << 22  # of a reference that the host computes, at a time
@@ -28,13 +28,14 @@ REFERENCE_AGREEMENT = 1e-9  # float64 exponentials and sums over a million eleme
 
 
 class Group(NamedTuple):
-    """Consecutive rows that one launch of a check computes: where they lie, and how many they are."""
+    """Consecutive rows that one launch of a check computes: where they lie, how many they are, and the seed of hard ones."""
 
     output: int
     input: int
     reference: int
     rows: int
     output_stride: int
+    seed: int | None = None
 
 
 class HardRows(NamedTuple):
@@ -79,7 +80,8 @@ class Judge:
         raw = self._setup.download(group.output + (row * group.output_stride + col) * size, size, np.uint8)
         expected = self._setup.download(group.reference + 8 * index, 1, np.float64)[0]
         got = "never written" if (raw == UNWRITTEN).all() else f"{float(raw.view(check.numpy_dtype(problem.dtype))[0]):.9g}"
-        return f"the first at row {row}, column {col}, which is {got} instead of {expected:.9g}"
+        where, right = check.place(row, col, group.seed), f"{expected:.9g}{self._tolerance.around(expected)}"
+        return f"the first at {where}, which is {got} instead of {right}"
 
     def input_unchanged(self) -> bool:
         """Whether the first pair's input still is what it was filled with."""
@@ -194,14 +196,16 @@ class Checker:
         upload()
         places = [(output_arena + outputs.matrix(i), input_arena + inputs.matrix(i)) for i in range(count)]
         step = 8 * problem.rows * cols
-        groups = [Group(out, into, reference + i * step, problem.rows, problem.output_stride) for i, (out, into) in enumerate(places)]
+        groups = [
+            Group(out, into, reference + i * step, problem.rows, problem.output_stride, setup.seed + i * problem.rows)
+            for i, (out, into) in enumerate(places)
+        ]
         return HardRows(groups, poison, upload)
 
 
 def host_reference(operation: Operation, rows: Array) -> Array:
     """The operation's float64 reference of `rows` (shape (rows, cols), any element type)."""
-    with np.errstate(all="ignore"):  # infinities and NaN are among the rows, and what becomes of them is right by definition
-        return np.ascontiguousarray(operation.reference(rows.astype(np.float64)), np.float64)
+    return np.ascontiguousarray(operation.reference(rows))
 
 
 def compute_reference(setup: Setup, reference: int) -> None:
