@@ -213,6 +213,40 @@ def test_a_block_is_shown_keeps_a_kernel_from_being_best_and_is_taken_away(shipp
     assert "is not blocked" in refused("unblock", "softmax", chosen, *db)
 
 
+def test_every_configuration_is_unblocked_by_one_command_or_one_of_them_by_its_name(tmp_path: Path) -> None:
+    path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V3_256), (64, 4096, V3_256)])
+    db = ("--db", str(path))
+    for size in ("4096x4096", "64x4096"):
+        said("block", "softmax", str(V3_256), "--why", "it hums", "--size", size, *db)
+    said("block", "softmax", V3, "--why", "it rattles", *db)
+    assert "name one CONFIGURATION to unblock, or give --all" in refused("unblock", "softmax", *db)
+    assert "name one CONFIGURATION to unblock, or give --all" in refused("unblock", "softmax", V3, "--all", *db)
+    assert "is not blocked for 64x4096 alone on NVIDIA H200" in refused("unblock", "softmax", V3, "--size", "64x4096", *db)
+    assert said("unblock", "softmax", "--all", "--size", "64x4096", *db) == (
+        "1 configuration may be selected again on NVIDIA H200, and the next sweep tries it again; "
+        "1 problem that this may change was settled again\n"
+    )
+    assert [row["rows"] for row in rows("inspect", "blocked", *db)] == [4096, None]
+    assert said("unblock", "softmax", "--all", *db).startswith("2 configurations may be selected again on NVIDIA H200, and the next sweep")
+    assert rows("inspect", "blocked", *db) == []
+    assert "no configuration of softmax float32 is blocked on NVIDIA H200" in refused("unblock", "softmax", "--all", *db)
+    said("block", "softmax", V3, "--why", "it rattles still", *db)
+    assert [row["reason"] for row in rows("inspect", "blocked", *db)] == ["it rattles still"]
+    assert said("unblock", "softmax", V3, *db) == f"{V3} may be selected again on NVIDIA H200, and the next sweep tries it again\n"
+
+
+def test_pruning_what_failed_says_what_stays_blocked(small: Path) -> None:
+    pruned = ("prune", "--failed", "--db", str(small))
+    assert "blocked" not in said(*pruned)
+    with Database(small) as db:
+        db.block(DEVICE, "softmax", SLOW, SOURCE.sha, "float32", "timeout twice")
+    stays = "1 configuration of what failed stays blocked, so that no sweep tries it again"
+    assert stays in said(*pruned)
+    assert "blocked" not in said("prune", "--superseded", "--db", str(small))
+    assert stays in said(*pruned, "--yes")
+    assert [row["reason"] for row in rows("inspect", "blocked", "--db", str(small))] == ["timeout twice"]
+
+
 def test_a_block_without_anything_else_to_run_stays_one_after_a_rebuild_and_goes_with_it(tmp_path: Path) -> None:
     path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V3_256), (64, 4096, V3_256)])
     db = ("--db", str(path))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autotune.configuration import Configuration
 from autotune.database import Database
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.problem import Problem
 from autotune.trial import Check, Outcome, Resources, Round
 from tests.database_samples import (
@@ -117,6 +117,8 @@ def test_failing_tries_are_counted_and_blocked_configurations_named(db: Database
     assert db.blocked(DEVICE, "softmax", "float32") == {FAST: "by hand"}
     assert db.blocked(DEVICE, "softmax", "float32", template_shas=["changed since"]) == {}
     assert db.blocked(OTHER_DEVICE, "softmax", "float32", PROBLEM) == {}
+    with pytest.raises(UsageError, match="the reason is blank"):
+        db.block(DEVICE, "softmax", FAST, SOURCE.sha, "float32", " ")
 
 
 def test_a_trial_of_an_unknown_template_is_refused_and_leaves_nothing(db: Database, run: int) -> None:

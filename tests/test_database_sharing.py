@@ -250,7 +250,7 @@ def test_a_file_that_was_tampered_with_is_refused_whole(tmp_path: Path, change: 
 # A database is a list of (what, device, rows, configuration, state, time), recorded in one run per device.
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["trial", "settle", "pin", "block", "copy", "fail", "end", "selector"]),
+        st.sampled_from(["trial", "settle", "pin", "block", "unblock", "copy", "fail", "end", "selector"]),
         st.sampled_from([DEVICE, OTHER_DEVICE]),
         st.sampled_from([64, 4096]),
         st.sampled_from([FAST, SLOW]),
@@ -274,6 +274,8 @@ def play(db: Database, script: list[tuple[str, object, int, Configuration, str, 
                 db.pin(device, "softmax", "float32", *RANGES, configuration, author=state, why=str(time_us))  # type: ignore[arg-type]
             case "block":
                 db.block(device, "softmax", configuration, SOURCE.sha, "float32", f"{time_us}", problem)  # type: ignore[arg-type]
+            case "unblock":
+                db.unblock(device, "softmax", configuration if time_us < 50 else None, "float32", problem)  # type: ignore[arg-type]
             case "copy":
                 db.record_copy(run, problem, time_us)
             case "fail":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from autotune.definition import Bounds, Launch
 from autotune.operation import Tolerance
+from tests.command import rows
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "own_kernels.md"
 FILE = re.compile(r"^```\w+\n((?:#|//) (mine/\S+)\n.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -38,6 +40,8 @@ def test_what_the_page_says_in_python_runs(mine: Path) -> None:
     (program,) = re.findall(r"^```python\n(import autotune.*?)^```$", page, re.MULTILINE | re.DOTALL)
     swept = autotune("sweep", "halve", "--kernels", mine, "--size", "2x3", "--trials", "1", "--db", mine.parent / "mine.sqlite")
     assert swept.returncode == 0, swept.stderr
+    told = rows("explain", "halve", "2x3", "--kernels", str(mine), "--db", str(mine.parent / "mine.sqlite"))
+    assert [(row["device"], row["tier"]) for row in told] == [("emulator", "exact")]
     done = subprocess.run([sys.executable, "-c", program], cwd=mine.parent, capture_output=True, text=True)
     assert done.stdout == "[[0.  0.5 1. ]\n [1.5 2.  2.5]]\n", done.stderr
 
@@ -88,6 +92,25 @@ def test_a_sweep_in_which_nothing_works_says_where_the_reasons_are(mine: Path, t
     spoil(mine, "0.5f", "0.6f")
     done = autotune("sweep", "halve", "--kernels", mine, "--size", "4x64", "--db", tmp_path / "x.sqlite")
     assert "nothing is stored" not in done.stdout
-    last = f"nothing that was tried can be used; `autotune inspect trials --db {tmp_path / 'x.sqlite'}` says why\n"
-    assert done.stdout.endswith(f"\nstored in {tmp_path / 'x.sqlite'}\n{last}")
+    db = tmp_path / "x.sqlite"
+    why = f"\nstored in {db}\nnothing that was tried can be used; `autotune inspect trials --db {db}` says why\n"
+    assert f"{why}4 configurations are blocked" in done.stdout
     assert done.returncode == 1
+
+
+def test_a_sweep_that_may_try_nothing_says_what_is_blocked_and_its_command_has_all_of_it_tried_again(mine: Path, tmp_path: Path) -> None:
+    db = tmp_path / "my own.sqlite"
+    swept = ("sweep", "halve", "--kernels", mine, "--size", "4x64", "--db", db)
+    definition = mine / "halve" / "v0.py"
+    text = definition.read_text()
+    definition.write_text(text.replace("blocks=problem.rows", "blocks=1"))
+    autotune(*swept)
+    definition.write_text(text)
+    last = autotune(*swept).stdout.splitlines()[-1]
+    assert last.startswith(f"4 configurations are blocked, and no sweep tries them: `autotune inspect blocked --db '{db}'` says why; ")
+    assert last.endswith(f"`autotune unblock halve --all --device emulator --db '{db}' --kernels {mine}`")
+    unblock = shlex.split(last.rsplit("`", 2)[1])
+    done = subprocess.run([sys.executable, "-m", *unblock], capture_output=True, text=True)
+    assert done.stdout == "4 configurations may be selected again on emulator, and the next sweep tries them again\n", done.stderr
+    done = autotune(*swept)
+    assert ("4 new trials (4 ok)" in done.stdout, done.returncode) == (True, 0), done.stdout + done.stderr

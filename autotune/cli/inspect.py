@@ -157,7 +157,10 @@ def pins(operation: str | None, db: Path | None, form: Form) -> None:
 @inspect_command.command("blocked")
 @_of_operation
 def blocked(operation: str | None, db: Path | None, form: Form) -> None:
-    """The configurations that are never selected, and why; for one size where rows and cols are given."""
+    """The configurations that are neither tried nor selected, and why; for one size alone where rows and cols are given.
+
+    A block stays until autotune unblock takes it away or the template changes, whatever trials are pruned.
+    """
     with _opened(db, operation) as database:
         emit(database.blocked_rows(operation), BLOCKED, form, empty="nothing is blocked")
 

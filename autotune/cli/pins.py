@@ -103,7 +103,7 @@ def block_command(
     db: Path | None,
     kernels: Path | None,
 ) -> None:
-    """Never select CONFIGURATION for OPERATION, or with --size only there, until its template changes."""
+    """Neither try nor select CONFIGURATION for OPERATION, or with --size only there, until its template changes or it is unblocked."""
     require_text("reason", why)
     loaded = operation_of(operation, kernels)
     name = dtype_of(loaded, dtype)
@@ -122,23 +122,40 @@ def block_command(
 
 @click.command("unblock")
 @click.argument("operation")
-@click.argument("configuration")
+@click.argument("configuration", required=False)
+@click.option("--all", "every", is_flag=True, help="Every configuration that is blocked, in place of one.")
 @size_option
 @_about
 def unblock_command(
-    operation: str, configuration: str, size: str | None, device: str | None, dtype: str | None, db: Path | None, kernels: Path | None
+    operation: str,
+    configuration: str | None,
+    every: bool,
+    size: str | None,
+    device: str | None,
+    dtype: str | None,
+    db: Path | None,
+    kernels: Path | None,
 ) -> None:
-    """Let a blocked CONFIGURATION be selected again; with --size only where it was blocked for that size."""
+    """Let a blocked CONFIGURATION be tried and selected again; with --size only where it was blocked for that size alone.
+
+    What it failed at before counts no more: the next sweep tries it anew, and blocks it again when it fails twice. Its trials stay.
+    """
     loaded = operation_of(operation, kernels)
     name = dtype_of(loaded, dtype)
-    chosen = parse_configuration(loaded, configuration)
+    if every == (configuration is not None):
+        raise UsageError("name one CONFIGURATION to unblock, or give --all for every one; autotune inspect blocked lists them")
+    chosen = parse_configuration(loaded, configuration) if configuration is not None else None
     problem = Problem(operation, *parse_size(size), name) if size else None
     with Database(db or default_path()) as database:
         found = known_device(database, device)
-        if not database.unblock(found, operation, chosen, name, problem):
-            raise UsageError(f"{chosen} is not blocked on {found.name}; autotune inspect blocked lists what is")
+        count = database.unblock(found, operation, chosen, name, problem)
+        if not count:
+            where = f"for {size} alone on {found.name}" if size else f"on {found.name}"
+            what = f"{chosen} is not blocked" if chosen else f"no configuration of {operation} {name} is blocked"
+            raise UsageError(f"{what} {where}; autotune inspect blocked lists what is")
         settled = _settled_again(database, found, loaded, chosen, name, problem)
-    say(f"{chosen} may be selected again on {found.name}{settled}")
+    what, which = (str(chosen), "it") if chosen else (counted(count, "configuration"), "it" if count == 1 else "them")
+    say(f"{what} may be selected again on {found.name}, and the next sweep tries {which} again{settled}")
 
 
 def parse_range(text: str) -> tuple[Range, Range]:
@@ -193,13 +210,13 @@ def known_device(database: Database, name: str | None) -> Device:
 
 
 def _settled_again(
-    database: Database, device: Device, operation: Operation, configuration: Configuration, dtype: str, problem: Problem | None
+    database: Database, device: Device, operation: Operation, configuration: Configuration | None, dtype: str, problem: Problem | None
 ) -> str:
-    """Settle every problem at which `configuration` was tried; how many that were, as the end of a sentence."""
+    """Settle every problem at which `configuration`, or any that is or was blocked, was tried; how many these are, as a sentence's end."""
     touched = database.touched(device, operation.name, configuration, dtype, problem)
     done = database.rebuild({operation.name: operation}, only=touched)
     were = "was" if done.settled == 1 else "were"
-    return f"; {counted(done.settled, 'problem')} at which it was tried {were} settled again" if done.settled else ""
+    return f"; {counted(done.settled, 'problem')} that this may change {were} settled again" if done.settled else ""
 
 
 def _example(version: str, declared: Any) -> str:

@@ -42,7 +42,8 @@ def prune_command(
 ) -> None:
     """Delete the trials that any of the named rules lets go. A trial that a best kernel rests on always stays.
 
-    Importing a database that still has them brings them back.
+    A sweep tries again what has no trial left, but not what is blocked: with or without its trials, that takes autotune unblock. Importing
+    a database that still has the trials brings them back.
     """
     rules: list[tuple[Rule, tuple[object, ...]]] = [
         *([(OLDER, (older_than,))] if older_than is not None else []),
@@ -55,6 +56,7 @@ def prune_command(
         raise UsageError("no rule was given; name what may go: --older-than DAYS, --stale, --superseded, --replayed or --failed")
     with Database(db or default_path(), mode="write" if yes else "read") as database:
         found = [(rule, database.to_prune(rule, *parameters)) for rule, parameters in rules]
+        blocked = database.still_blocked(set[int]().union(*(trials for rule, trials in found if rule is FAILED)))
         every = set[int]().union(*(trials for _, trials in found))
         settled = _pruned(database, every, kernels) if yes else 0
     rows: list[Row] = [{"rule": rule.name, "trials": len(trials), "why": rule.why, "deleted": yes} for rule, trials in found]
@@ -63,6 +65,12 @@ def prune_command(
         were, settled_were = ("was" if count == 1 else "were" for count in (len(every), settled))
         again = f", and {counted(settled, 'problem')} {settled_were} settled again by what is left" if settled else ""
         say(f"{counted(len(every), 'trial')} {f'{were} deleted{again}' if yes else 'would be deleted; --yes does it'}")
+        if blocked:
+            stay, them = ("stays", "it") if blocked == 1 else ("stay", "them")
+            say(
+                f"{counted(blocked, 'configuration')} of what failed {stay} blocked, so that no sweep tries {them} again: autotune inspect "
+                f"blocked says why, and autotune unblock lets {them} be tried"
+            )
 
 
 def _pruned(database: Database, trials: set[int], kernels: Path | None) -> int:

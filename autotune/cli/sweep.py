@@ -11,11 +11,12 @@ import click
 from autotune.backends import Backend
 from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import MOST_HANG_TIMEOUT_S, select
-from autotune.cli.options import NumberRange, db_option, device_option, kernels_option, operation_of, problems_of
+from autotune.cli.options import DEFAULT_DTYPE, NumberRange, db_option, device_option, kernels_option, operation_of, problems_of
 from autotune.cli.output import Column, Row, emit, parameters, percent
 from autotune.cli.progress import watcher
 from autotune.cli.summary import half_width, measured
 from autotune.database import Database, default_path
+from autotune.database.rebuild import templates_here
 from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.problem import Problem
@@ -117,6 +118,8 @@ def sweep_command(
             _show_versions(problems, database, backend, note)
             click.echo(f"stored in {path}{note}")
             click.echo(f"{_next_step(summary, db)}{note}")
+            if said := _blocked(summary, database, backend, chosen_operation, db, kernels):
+                click.echo(f"{said}{note}")
     if summary.interrupted:
         return 130
     return 0 if all(p.choice for p in summary.problems) else 1
@@ -147,6 +150,26 @@ def _next_step(summary: Summary, db: Path | None) -> str:
     if not any(p.choice for p in summary.problems):
         return f"nothing that was tried can be used; `autotune inspect trials{where}` says why"
     return f"`autotune inspect best{where}` shows what was chosen, `autotune report --html report.html{where}` draws it"
+
+
+def _blocked(summary: Summary, database: Database, backend: Backend, operation: Operation, db: Path | None, kernels: Path | None) -> str:
+    """What keeps problems without a best from being tried again, and the commands that let them be; "" where that is no block."""
+    left = [p.problem for p in summary.problems if p.choice is None]
+    shas = set(templates_here(operation).values())
+    found = [(p.dtype, c) for p in left for c in database.blocked(backend.device, operation.name, p.dtype, p, template_shas=shas)]
+    if not found:
+        return ""
+    where = ["--db", str(db)] if db else []
+    named = ["--device", backend.device.name, *where, *(["--kernels", str(kernels)] if kernels else [])]
+    commands = (
+        shlex.join(["autotune", "unblock", operation.name, "--all", *(["--dtype", dtype] if dtype != DEFAULT_DTYPE else []), *named])
+        for dtype in dict.fromkeys(dtype for dtype, _ in found)
+    )
+    count = len(set(found))
+    blocked, them = ("configuration is blocked", "it") if count == 1 else ("configurations are blocked", "them")
+    shown = shlex.join(["autotune", "inspect", "blocked", *where])
+    again = " and ".join(f"`{command}`" for command in commands)
+    return f"{count:,} {blocked}, and no sweep tries {them}: `{shown}` says why; to have {them} tried again once that is mended: {again}"
 
 
 def _per_version(database: Database, problem: Problem, backend: Backend) -> list[Row]:

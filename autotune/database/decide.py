@@ -7,7 +7,20 @@ from typing import Literal
 
 from autotune.configuration import Configuration
 from autotune.database.connection import Connection
-from autotune.database.keys import NOW, added, configuration_id, device_id, found_or_added, insert, problem_id, protocol_id, template_id
+from autotune.database.keys import (
+    NOW,
+    added,
+    configuration_id,
+    device_id,
+    device_key,
+    equal,
+    found_or_added,
+    insert,
+    problem_id,
+    problem_key,
+    protocol_id,
+    template_id,
+)
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
 from autotune.problem import Problem
@@ -89,8 +102,10 @@ class Decider(Connection):
     ) -> None:
         """Never select `configuration` again on `device` for `dtype`, as long as its template is this one.
 
-        With `problem`, for that problem alone. Blocking it again does nothing. Where it was the best, that is marked as blocked.
+        With `problem`, for that problem alone. Blocking it again does nothing. Where it was the best, that is marked as blocked. Raises
+        UsageError where `reason` is blank or no text: a row of `blocked` without a reason is a block that was taken away.
         """
+        require_text("reason", reason)
         with self.write() as connection:
             values = {
                 "device": device_id(connection, device),
@@ -100,26 +115,40 @@ class Decider(Connection):
                 "problem": problem_id(connection, problem) if problem else None,
                 "reason": reason,
             }
-            connection.execute(*insert("blocked", values, "OR IGNORE"))
+            sql, parameters = insert("blocked", values)
+            again = "SET reason = excluded.reason, created = max(created, excluded.created) WHERE reason = ''"
+            connection.execute(f"{sql} ON CONFLICT DO UPDATE {again}", parameters)
             connection.execute(
                 "UPDATE best SET state = 'blocked' WHERE device = ? AND configuration = ? AND template = ? "
                 "AND problem IN (SELECT id FROM problems WHERE dtype = ?) AND (? IS NULL OR problem = ?)",
                 (*(values[k] for k in ("device", "configuration", "template", "dtype")), values["problem"], values["problem"]),
             )
 
-    def unblock(self, device: Device, operation: str, configuration: Configuration, dtype: str, problem: Problem | None = None) -> int:
-        """Let `configuration` be selected again, whatever its template; with `problem`, only there. How many blocks that took away."""
+    def unblock(
+        self, device: Device, operation: str, configuration: Configuration | None, dtype: str, problem: Problem | None = None
+    ) -> int:
+        """Let `configuration`, or every one where that is None, be tried and selected again, whatever its template; how many were blocked.
+
+        With `problem`, only where it was blocked for that alone. What failed before counts no more (`Reader.forgiven`). The row stays,
+        without its reason: wherever it is imported, it outranks the block, which is older.
+        """
+        where = [
+            "reason <> ''",
+            f"device = (SELECT id FROM devices WHERE {equal(device_key(device))})",
+            "dtype = ?",
+            "configuration IN (SELECT id FROM configurations WHERE operation = ?"
+            + (" AND version = ? AND parameters = ?)" if configuration else ")"),
+            *([f"problem = (SELECT id FROM problems WHERE {equal(problem_key(problem))})"] if problem else []),
+        ]
+        parameters = [
+            *device_key(device).values(),
+            *(dtype, operation),
+            *((configuration.version, configuration.to_json()) if configuration else ()),
+            *(problem_key(problem).values() if problem else ()),
+        ]
+        taken = f"UPDATE blocked SET reason = '', created = max(created, {NOW}) WHERE {' AND '.join(where)} RETURNING configuration"
         with self.write() as connection:
-            taken = connection.execute(
-                "DELETE FROM blocked WHERE device = ? AND configuration = ? AND dtype = ? AND (? IS NULL OR problem = ?)",
-                (
-                    device_id(connection, device),
-                    configuration_id(connection, operation, configuration),
-                    dtype,
-                    *[problem_id(connection, problem) if problem else None] * 2,
-                ),
-            )
-            return taken.rowcount
+            return len(set(connection.execute(taken, parameters).fetchall()))
 
     def pin(
         self,

@@ -73,6 +73,17 @@ class Pruner(Connection):
         )
         return {(row["device"], row["problem"]) for row in rows}
 
+    def still_blocked(self, trials: Iterable[int]) -> int:
+        """How many configurations are blocked where `trials` are of them: those are not tried again once the trials are gone."""
+        (row,) = self.select(
+            "SELECT count(DISTINCT t.configuration) AS count FROM trials t JOIN runs u ON u.id = t.run JOIN problems p ON p.id = t.problem "
+            "JOIN blocked b ON b.device = u.device AND b.configuration = t.configuration AND b.dtype = p.dtype "
+            "AND b.template = t.template AND (b.problem IS NULL OR b.problem = t.problem) AND b.reason <> '' "
+            "WHERE t.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(sorted(trials)),),
+        )
+        return int(row["count"])
+
     def prune(self, trials: Iterable[int]) -> None:
         """Delete trials with their rounds and endings; `give_back_space` makes the file smaller by them."""
         ids = json.dumps(sorted(trials))

@@ -107,17 +107,24 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         self.settle(winner.run_id, device, timing, problem, settled)
         return True
 
-    def touched(self, device: Device, operation: str, configuration: Configuration, dtype: str, problem: Problem | None = None) -> Touched:
-        """The problems at which `configuration` has trials on `device`, or with `problem` that one: what a block of it may change."""
+    def touched(
+        self, device: Device, operation: str, configuration: Configuration | None, dtype: str, problem: Problem | None = None
+    ) -> Touched:
+        """The problems at which `configuration` has trials on `device`, or with `problem` that one: what a block of it may change.
+
+        Without `configuration`, those of every one that is or was blocked.
+        """
         rows = self.select(
             f"SELECT DISTINCT u.device, t.problem FROM trials t JOIN runs u ON u.id = t.run JOIN problems p ON p.id = t.problem "
             "JOIN configurations c ON c.id = t.configuration "
             f"WHERE u.device = (SELECT id FROM devices WHERE {equal(device_key(device))}) "
-            "AND (c.operation, c.version, c.parameters, p.dtype) = (?, ?, ?, ?)"
+            "AND (c.operation, p.dtype) = (?, ?)"
+            + (" AND (c.version, c.parameters) = (?, ?)" if configuration else " AND c.id IN (SELECT configuration FROM blocked)")
             + (f" AND p.id = (SELECT id FROM problems WHERE {equal(problem_key(problem))})" if problem else ""),
             [
                 *device_key(device).values(),
-                *(operation, configuration.version, configuration.to_json(), dtype),
+                *(operation, dtype),
+                *((configuration.version, configuration.to_json()) if configuration else ()),
                 *(problem_key(problem).values() if problem else ()),
             ],
         )

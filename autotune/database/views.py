@@ -120,6 +120,7 @@ SELECT d.name AS device, n.operation, n.dtype, n.least_rows, n.most_rows, n.leas
 FROM pins n JOIN devices d ON d.id = n.device JOIN configurations c ON c.id = n.configuration
 """
 
+# A row without a reason is a block that was taken away, kept so that it outranks the block where both are imported.
 BLOCKED_CONFIGURATIONS = """
 CREATE VIEW blocked_configurations AS
 SELECT d.name AS device, c.operation, b.dtype, c.version, c.parameters, s.sha AS template_sha, p.rows, p.cols, b.reason, b.created,
@@ -129,6 +130,7 @@ JOIN devices d ON d.id = b.device
 JOIN configurations c ON c.id = b.configuration
 JOIN templates s ON s.id = b.template
 LEFT JOIN problems p ON p.id = b.problem
+WHERE b.reason <> ''
 """
 
 MISSED = """

@@ -45,7 +45,7 @@ LEFT JOIN devices d ON d.id = b.device
 LEFT JOIN configurations c ON c.id = b.configuration
 LEFT JOIN templates s ON s.id = b.template
 LEFT JOIN problems p ON p.id = b.problem
-WHERE (c.operation = ? OR typeof(c.operation) <> 'text') AND (d.name = ? OR typeof(d.name) <> 'text')
+WHERE (c.operation = ? OR typeof(c.operation) <> 'text') AND (d.name = ? OR typeof(d.name) <> 'text') AND b.reason IS NOT ''
 """
 SELECTORS = """
 SELECT l.id, d.name, l.dtype, l.body, l.created
