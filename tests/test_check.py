@@ -1,5 +1,8 @@
 """What kernels are checked with."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -62,6 +65,11 @@ def test_a_single_very_long_row_meets_the_kinds_that_find_most() -> None:
         "first values are -inf, as under a causal mask",
     ]
     assert len(seeds(Problem("softmax", 2, 1 << 20))) == 5
+
+
+def test_every_kind_of_row_is_explained_to_those_who_write_kernels_in_the_words_of_the_message() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "own_kernels.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| (whose [^|]+?) \|", page, re.MULTILINE) == [f"whose {kind.values}" for kind in KINDS]
 
 
 @pytest.mark.parametrize("problem", [Problem("softmax", 0, 5), Problem("softmax", 5, 0)])
