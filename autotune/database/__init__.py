@@ -5,9 +5,10 @@
 
 `file` is the whole of it. `schema` and `views` say what is in a file, `connection` how it is opened and written, `faults` what went wrong
 with it. `record` and `decide` fill it, `read`, `recall` and `rows` ask it, `credible` is what any row must say, `sound` leaves out what a
-damaged one says, `rebuild` derives what follows from trials, `transfer` and `merge` share it, `vetting` refuses foreign rows that cannot be, `placing` puts whole files in
-place, `packing` compresses the kernels in it, `prune` lets trials go and `thin` makes a copy small, `comparison` compares two files;
-`kernel_tuner`, `t4` and `optuna_storage` speak other programs' formats. Anything that reads SQLite reads it too.
+damaged one says, `rebuild` derives what follows from trials, `transfer` and `merge` share it, `vetting` refuses foreign rows that cannot
+be, `placing` puts whole files in place, `packing` compresses the kernels in it, `prune` lets trials go and `thin` makes a copy small,
+`comparison` compares two files; `kernel_tuner`, `t4` and `optuna_storage` speak other programs' formats. Anything that reads SQLite reads
+it too.
 """
 
 from importlib import import_module

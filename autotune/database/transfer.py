@@ -19,6 +19,7 @@ from autotune.database.merge import TABLES, Table, clashing_pins, forget, merge,
 from autotune.database.packing import unpack
 from autotune.database.placing import new_file, no_room, scratch_folder
 from autotune.database.schema import SCHEMA
+from autotune.database.sound import sound, without_id
 from autotune.database.vetting import vet
 from autotune.errors import AutotuneError, UsageError
 from autotune.source import identity
@@ -76,8 +77,13 @@ class Transfer(Connection):
         """What the database holds: schema, devices, templates, rows per table, and the hash of its content."""
         return {
             "schema": SCHEMA,
-            "devices": [row["name"] for row in self.select("SELECT name FROM devices ORDER BY name, id")],
-            "templates": self.select("SELECT operation, version, sha FROM templates ORDER BY operation, version, sha"),
+            "devices": sound(self, "devices", self.select("SELECT id, name FROM devices ORDER BY name, id"), lambda row: row["name"]),
+            "templates": sound(
+                self,
+                "templates",
+                self.select("SELECT id, operation, version, sha FROM templates ORDER BY operation, version, sha"),
+                without_id,
+            ),
             "rows": {table.name: self.select(f"SELECT count(*) AS n FROM {table.name}")[0]["n"] for table in TABLES},
             "content": self.content_hash(),
         }
@@ -97,10 +103,12 @@ class Transfer(Connection):
         return digest.hexdigest()
 
     def _lines(self, table: Table) -> list[str]:
-        """Every row of a table as one line, in an order that no id decides. Raises UsageError where one holds bytes."""
+        """Every row of a table as one line, in an order that no id decides. Raises UsageError where one holds bytes, for JSON has none."""
         try:
             return sorted(json.dumps(row) for row in self.select(portable(table)))
-        except TypeError as error:
+        except (TypeError, sqlite3.OperationalError) as error:
+            if isinstance(error, sqlite3.OperationalError) and "BLOB" not in str(error):
+                raise
             raise UsageError(
                 f"database {self.path} is damaged (a row of {table.name} holds bytes where a text or a number belongs); restore a copy, or "
                 "name another with --db"

@@ -57,7 +57,8 @@ ORDER BY d.name, p.operation, p.dtype, q.name, q.rule, t.replayed, p.rows, p.col
 """
 _PROVENANCE = f"""
 SELECT e.id, e.driver, e.cuda, e.compiler, e.pycuda, e.package, e.python, e.os, u.card, q.description AS protocol_description,
-       min(u.started) AS first, max(u.started) AS last, group_concat(DISTINCT u.origin) AS origin, count(DISTINCT u.id) AS runs,
+       min(u.started) AS first, max(u.started) AS last,
+       group_concat(DISTINCT CASE typeof(u.origin) WHEN 'text' THEN u.origin END) AS origin, count(DISTINCT u.id) AS runs,
        count(*) AS trials, sum(t.template NOT IN {_NEWEST}) AS of_older_templates,
        min(u.command GLOB 'autotune[ .]sweep*' AND u.command NOT LIKE '%--exhaustive%') AS searched
 FROM trials t
