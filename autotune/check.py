@@ -19,7 +19,7 @@ AROUND_OUTPUT = 0xFFFF
 AROUND_INPUT = 0x7FC1
 
 # How many inputs follow the first of a problem that has fewer rows than there are kinds: with all eight, verifying 1x131072 took twice as
-# long in the emulator, with four a quarter longer.
+# long in the emulator, with four a fifth longer.
 MOST_OTHER_ELEMENTS = 1 << 19
 LEAST_OTHERS = 4
 COMPARED_AT_ONCE = 1 << 14  # elements: memory for more comes from the system anew each time, which takes longer than all arithmetic here
