@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from autotune.catalogue import load
 from autotune.database import Database
-from autotune.database.kernel_tuner import VERSION, import_cache
+from autotune.database.kernel_tuner import import_cache
 from autotune.database.kernel_tuner_cache import read_cache
+from autotune.database.keys import KERNEL_TUNER
 from autotune.database.vetting import vet
 from autotune.dispatch.knowledge import read as knowledge_of
 from autotune.dispatch.store import Layer
@@ -79,7 +80,7 @@ def test_a_cache_becomes_trials_and_a_best_that_are_not_taken_for_ours(tmp_path:
     assert (brought["trials"], brought["best"]) == (3, 1)
     (best,) = rows("inspect", "best", "--db", path)
     assert (best["device"], best["operation"], best["rows"], best["cols"]) == ("NVIDIA RTX A4000", "vector_add", 16, 1024)
-    assert (best["version"], best["parameters"]) == (VERSION, {"block_size_x": 128, "use_padding": 0})
+    assert (best["version"], best["parameters"]) == (KERNEL_TUNER, {"block_size_x": 128, "use_padding": 0})
     assert best["time_us"] == pytest.approx(200)
     assert (best["origin"], best["protocol"], best["fraction_of_copy"], best["gb_per_s"]) == ("imported", "kernel_tuner", None, None)
     trials = {row["parameters"]["block_size_x"]: row for row in rows("inspect", "trials", "--db", path)}
@@ -139,6 +140,17 @@ def test_imported_caches_travel_like_everything_else(tmp_path: Path) -> None:
     with Database(tmp_path / "y.sqlite", create=True) as db:
         db.import_from(tmp_path / "e.sqlite")
         assert db.content_hash() == content
+
+
+def test_a_kernel_of_a_shipped_name_is_not_stale_for_having_no_template(tmp_path: Path) -> None:
+    path, cache = tmp_path / "x.sqlite", written(tmp_path / "cache.json", ENTRIES)
+    cache.write_text(cache.read_text().replace('"vector_add"', '"softmax"'))
+    imported(path, cache)
+    db = ("--db", str(path))
+    for _ in range(2):
+        assert [(row["operation"], row["state"]) for row in rows("inspect", "best", *db)] == [("softmax", "provisional")]
+        assert [row["trials"] for row in rows("prune", "--stale", *db)] == [0]
+        said("rebuild", *db)
 
 
 def test_the_dispatcher_takes_nothing_from_a_cache(tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ NEAREST = (
 
 
 def _chosen(command: Any) -> Any:
-    command = click.option("--device", metavar="NAME", help="A device of the database, or emulator.  [default: the first GPU with tuned sizes]")(command)
+    helped = "A device of the database, or emulator.  [default: the first GPU with tuned sizes]"
+    command = click.option("--device", metavar="NAME", help=helped)(command)
     command = click.argument("size", metavar="MxN")(command)
     return click.argument("operation")(db_option(kernels_option(dtype_option(command))))
 

@@ -143,7 +143,7 @@ def versions(operation: str | None, db: Path | None, form: Form) -> None:
 def misses(operation: str | None, db: Path | None, form: Form) -> None:
     with _opened(db, operation) as database:
         found: list[Row] = database.misses(operation)
-    emit(found, MISSES, form, empty="no size was missed")
+    emit(found, MISSES, form, empty="no miss is noted; a dispatcher's note_misses() notes them")
 
 
 @inspect_command.command("pins")

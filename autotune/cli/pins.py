@@ -193,12 +193,17 @@ def parse_configuration(operation: Operation, text: str) -> Configuration:
 
 
 def known_device(database: Database, name: str | None) -> Device:
-    """The device called `name` in `database` or in a shipped one; without a name, the only GPU there. Raises UsageError otherwise."""
+    """The device called `name` in `database` or in a shipped one; without a name the only GPU, or device, that `database` has.
+
+    Raises UsageError otherwise.
+    """
     devices = {device.name: device for device in database.devices_measured()}
     if name is None:
         gpus = [device for device in devices.values() if not device.is_emulator]
         if len(gpus) == 1:
             return gpus[0]
+        if len(devices) == 1:  # the emulator, and nothing is said of any other
+            return next(iter(devices.values()))
     for path in shipped_databases():
         with Database(path, mode="read") as shipped:
             devices = {device.name: device for device in shipped.devices_measured()} | devices

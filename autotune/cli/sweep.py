@@ -3,6 +3,7 @@
 import shlex
 import sys
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -149,7 +150,8 @@ def _next_step(summary: Summary, db: Path | None) -> str:
     where = f" --db {shlex.quote(str(db))}" if db else ""
     if not any(p.choice for p in summary.problems):
         return f"nothing that was tried can be used; `autotune inspect trials{where}` says why"
-    return f"`autotune inspect best{where}` shows what was chosen, `autotune report --html report.html{where}` draws it"
+    drawn = f", `autotune report --html report.html{where}` draws it" if find_spec("vl_convert") else ""  # an extra
+    return f"`autotune inspect best{where}` shows what was chosen{drawn}"
 
 
 def _blocked(summary: Summary, database: Database, backend: Backend, operation: Operation, db: Path | None, kernels: Path | None) -> str:

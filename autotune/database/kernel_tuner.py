@@ -12,14 +12,13 @@ from autotune.configuration import Configuration
 from autotune.database.connection import Connection, Row
 from autotune.database.decide import replace_best
 from autotune.database.kernel_tuner_cache import Cache, is_time, one_line, written_at
-from autotune.database.keys import added, configuration_id, device_id, found_or_added, insert, problem_id
+from autotune.database.keys import KERNEL_TUNER, added, configuration_id, device_id, found_or_added, insert, problem_id
 from autotune.database.sound import samples_of, sound
 from autotune.device import Device
 from autotune.source import Source, identity
 from autotune.statistics import median
 from autotune.trial import Outcome
 
-VERSION = "kernel_tuner"  # a cache does not say which source it is of, so all of a kernel's configurations are of one version
 _TEXT = "// measured by Kernel Tuner, whose cache files hold no source"
 TEMPLATE = Source(_TEXT, identity(_TEXT))
 PROTOCOL = {"name": "kernel_tuner", "rule": 1}
@@ -64,7 +63,7 @@ def import_cache(database: Connection, cache: Cache) -> dict[str, int]:
 def _run(connection: sqlite3.Connection, cache: Cache) -> int:
     # A cache knows its device by name alone; what it does not say is 0, so it never passes for a device that was asked.
     device = Device(cache.device, (0, 0), 0, 0, 0, 0, 0, 0, 0, 0)
-    template = {"operation": cache.problem.operation, "version": VERSION, "sha": TEMPLATE.sha, "text": TEMPLATE.text}
+    template = {"operation": cache.problem.operation, "version": KERNEL_TUNER, "sha": TEMPLATE.sha, "text": TEMPLATE.text}
     connection.execute(*insert("templates", template, "OR IGNORE"))
     environment = dict.fromkeys(("python", "os", "driver", "cuda", "compiler", "pycuda"), "") | {"package": "Kernel Tuner"}
     told = json.dumps([cache.device, str(cache.problem), cache.parameters])
@@ -123,7 +122,7 @@ def _store_round(connection: sqlite3.Connection, trial: int, samples_us: tuple[f
 
 def configuration(cache: Cache, entry: Mapping[str, Any]) -> Configuration:
     """The configuration that a line of a cache is of."""
-    return Configuration(VERSION, tuple((name, entry[name]) for name in cache.parameters))
+    return Configuration(KERNEL_TUNER, tuple((name, entry[name]) for name in cache.parameters))
 
 
 def _outcome(entry: Mapping[str, Any]) -> tuple[Outcome, tuple[float, ...], str]:
@@ -178,7 +177,7 @@ def _settle(database: Connection, connection: sqlite3.Connection, run: int, cach
 
 
 def _timed(row: Row) -> tuple[Configuration, int, tuple[float, ...]]:
-    return Configuration.from_json(VERSION, row["parameters"]), row["trial"], samples_of(row["samples_us"])
+    return Configuration.from_json(KERNEL_TUNER, row["parameters"]), row["trial"], samples_of(row["samples_us"])
 
 
 def _place(configuration: Configuration) -> tuple[object, ...]:
@@ -187,5 +186,5 @@ def _place(configuration: Configuration) -> tuple[object, ...]:
 
 
 def _template(connection: sqlite3.Connection, operation: str) -> int:
-    found = connection.execute("SELECT id FROM templates WHERE operation = ? AND version = ?", (operation, VERSION)).fetchone()
+    found = connection.execute("SELECT id FROM templates WHERE operation = ? AND version = ?", (operation, KERNEL_TUNER)).fetchone()
     return int(found[0])

@@ -10,6 +10,8 @@ from autotune.errors import AutotuneError
 from autotune.problem import Problem
 from autotune.trial import Instance, TimingProtocol
 
+# The version that Kernel Tuner's measurements are of: its caches do not say which source, so no template of theirs can have changed.
+KERNEL_TUNER = "kernel_tuner"
 NOW = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"  # in UTC, to the millisecond, as the tables' defaults are
 
 

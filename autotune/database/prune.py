@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.database.connection import Connection
+from autotune.database.keys import KERNEL_TUNER
 
 # A trial that `best` rests on stays whatever the rule.
 _CANDIDATES = """
@@ -44,7 +45,8 @@ OLDER = Rule("older-than", "made more than that many days ago", "julianday('now'
 STALE = Rule(
     "stale",
     "of a template that is not the present one",
-    "s.operation IN (SELECT key FROM json_each(?1)) AND s.sha NOT IN (SELECT n.value FROM json_each(?1) o, json_each(o.value) n)",
+    "s.operation IN (SELECT key FROM json_each(?1)) AND s.sha NOT IN (SELECT n.value FROM json_each(?1) o, json_each(o.value) n) "
+    f"AND s.version <> '{KERNEL_TUNER}'",
 )
 SUPERSEDED = Rule("superseded", "repeated later with at least the same care on the same device", _REPEATED)
 REPLAYED = Rule("replayed", "replayed from another database", "t.replayed = 1")

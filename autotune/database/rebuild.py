@@ -8,7 +8,7 @@ from autotune.choice import candidates, choose
 from autotune.configuration import Configuration
 from autotune.database.connection import Row
 from autotune.database.decide import Decider, Settled, State
-from autotune.database.keys import device_key, equal, problem_key
+from autotune.database.keys import KERNEL_TUNER, device_key, equal, problem_key
 from autotune.database.read import Reader, StoredTrial, problem_of
 from autotune.database.recall import Recaller
 from autotune.database.rows import Inspector
@@ -83,7 +83,8 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         found = candidates(trials, allowed)
         before = self.settled(device, timing, problem)
         if not found:
-            self._mark(before, "blocked" if before and before.configuration in blocked else "stale")
+            if before is None or before.configuration.version != KERNEL_TUNER:
+                self._mark(before, "blocked" if before and before.configuration in blocked else "stale")
             return False
         choice = choose(found)
         winner = _evidence(trials, choice.configuration)
@@ -169,6 +170,8 @@ def _evidence(trials: Sequence[StoredTrial], configuration: Configuration) -> St
 
 
 def _why_stale(row: Row, current: Mapping[str, str], environment: Environment | None) -> str:
+    if row["version"] == KERNEL_TUNER:
+        return ""
     if row["template_sha"] != current.get(row["version"]):
         return "the template has changed since"
     if environment is not None:
