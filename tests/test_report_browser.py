@@ -175,7 +175,7 @@ EDGES: dict[str, tuple[dict[tuple[int, int], float | None], str]] = {
     "one trial": ({(4096, 4096): 40.0}, "Test GPU"),
     "failures alone": ({(4096, 4096): None, (1, 1): None}, "Test GPU"),
     "extremes": (
-        {(1, 1): 1e-9, (10**9, 1): 1e12, (1, 10**9): 3.5, (10**9, 10**9): None},
+        {(1, 1): 1e-3, (10**9, 1): 9e11, (1, 10**9): 3.5, (1 << 20, 1 << 19): None},
         " ".join(["An Accelerator With Very Many Words"] * 5),
     ),
 }
