@@ -244,6 +244,7 @@ def main(trials: int, db: Path | None, runs: int, out: Path) -> None:
         if not path.exists():
             build(path, trials)
         found = measure(path, runs)
+    out.mkdir(parents=True, exist_ok=True)
     (out / "database_scale.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     (out / "database_scale.md").write_text(page(found), encoding="utf-8")
 
