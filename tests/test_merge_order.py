@@ -81,7 +81,7 @@ def merged(path: Path, *sources: Path) -> str:
         return db.content_hash()
 
 
-@pytest.mark.parametrize(("table", "column"), differing())
+@pytest.mark.parametrize(("table", "column"), list(differing()))
 def test_files_that_differ_in_one_column_are_one_content_in_either_order(one: Path, tmp_path: Path, table: str, column: str) -> None:
     for place, value in enumerate(values(one, table, column)):
         other = Path(shutil.copy(one, tmp_path / f"other-{place}.sqlite"))
