@@ -11,6 +11,7 @@ from autotune.backends import Backend, Bench
 from autotune.choice import TIE
 from autotune.configuration import Configuration
 from autotune.database import Database
+from autotune.device import Device
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.race import FINAL_ROUNDS, Race, screen
@@ -49,17 +50,18 @@ class Contest:
 
 
 def best_of_versions(
-    paths: Iterable[Path], operation: Operation, problem: Problem, device: str, versions: Sequence[str] = ()
+    paths: Iterable[Path], operation: Operation, problem: Problem, device: Device, versions: Sequence[str] = ()
 ) -> dict[str, Configuration]:
-    """The best known configuration of each version at `problem` on the device called `device`; of several files the first is believed."""
+    """The best known configuration of each version that can run `problem` on `device`; of several files the first is believed."""
+    space = {c for c in operation.configurations(tuple(versions)) if operation.applicable(c, problem, device)}
     found: dict[str, Configuration] = {}
     for path in paths:
         with Database(path, mode="read") as database:
-            rows = database.best_per_version(operation.name, problem.rows, problem.cols, problem.dtype, device)
+            rows = database.best_per_version(operation.name, problem.rows, problem.cols, problem.dtype, device.name)
         for row in rows:
             known = Configuration.of(row["version"], **row["parameters"])
-            if row["version"] in (versions or operation.versions):
-                found.setdefault(row["version"], known)
+            if known in space:
+                found.setdefault(known.version, known)
     return found
 
 

@@ -9,12 +9,11 @@ import click
 
 from autotune.backends import Backend
 from autotune.benching import Contest, Contestant, best_of_versions, contest, faster
-from autotune.cli.options import db_option, kernels_option, operation_of, problems_of
+from autotune.cli.options import db_option, kernels_option, operation_of, problem_options, problems_of, require_readable
 from autotune.cli.output import Column, Form, Row, emit, microseconds, parameters, percent, reading, say
 from autotune.cli.summary import half_width, measured
 from autotune.cli.verify import executing
 from autotune.configuration import Configuration
-from autotune.database import Database
 from autotune.dispatch.explain import explain
 from autotune.dispatch.selection import Explanation
 from autotune.dispatch.store import layers
@@ -36,9 +35,7 @@ COLUMNS = (
 
 @click.command("bench")
 @click.argument("operation")
-@click.option("--size", "sizes", multiple=True, metavar="MxN", help="Rows and columns; may be repeated.  [default: 4096x4096]")
-@click.option("--sizes", "sizes_file", type=click.Path(path_type=Path, dir_okay=False), help="A file with one size a line.")
-@click.option("--dtype", "dtypes", multiple=True, metavar="D", help="float32, float16 or bfloat16; may be repeated.  [default: float32]")
+@problem_options
 @click.option("--version", "versions", multiple=True, metavar="vK", help="Beside what is chosen only this version; may be repeated.")
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto (the first GPU), cuda, cuda:I or emulator.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
@@ -64,8 +61,7 @@ def bench_command(
     """
     loaded = operation_of(operation, kernels, versions)
     problems = problems_of(loaded, sizes, sizes_file, dtypes)
-    if db is not None:  # a dispatcher leaves out what it cannot read; who asks about this file is to know
-        Database(db, mode="read").close()
+    require_readable(db)
     told = list[Row]()
     with closing(executing(device, jobs)) as backend:
         stories = [explain(problem, backend.device, db=db, kernels=kernels.resolve() if kernels else None) for problem in problems]
@@ -77,7 +73,9 @@ def bench_command(
             told += rows
             if form == "table":
                 emit(rows, COLUMNS, form, title=f"{story.problem} on {story.device.name}")
-                _conclude(found, wanted, loaded, story, db)
+                _conclude(
+                    found, wanted, loaded, story, [*(["--db", str(db)] if db else []), *(["--kernels", str(kernels)] if kernels else [])]
+                )
     if form != "table":
         emit(told, COLUMNS, form)
     return 1 if any(row["chosen"] and row["time_us"] is None for row in told) else 0
@@ -90,7 +88,7 @@ def _entrants(operation: Operation, story: Explanation, versions: Sequence[str],
             f"no kernel for {story.problem} is stored for {story.device.name}, so nothing would be chosen; autotune sweep tunes the size"
         )
     paths = [layer.path for layer in layers(db)]
-    others = best_of_versions(paths, operation, story.problem, story.device.name, versions)
+    others = best_of_versions(paths, operation, story.problem, story.device, versions)
     others.pop(story.chosen.configuration.version, None)
     return [story.chosen.configuration, *sorted(others.values(), key=lambda c: (len(c.version), c.version))]
 
@@ -126,8 +124,11 @@ def _row(one: Contestant, found: Contest, story: Explanation, chosen: Configurat
     }
 
 
-def _conclude(found: Contest, entrants: Sequence[Configuration], operation: Operation, story: Explanation, db: Path | None) -> None:
-    """Below a table: the copy, which versions were left out though they could run, and whether the choice stands."""
+def _conclude(found: Contest, entrants: Sequence[Configuration], operation: Operation, story: Explanation, where: list[str]) -> None:
+    """Below a table: the copy, which versions were left out though they could run, and whether the choice stands.
+
+    `where` are the options that name the database and the kernels.
+    """
     if found.copy_us is not None:
         say(f"a device copy of the same bytes takes {microseconds(found.copy_us)} us")
     met = {c.version for c in entrants}
@@ -135,8 +136,10 @@ def _conclude(found: Contest, entrants: Sequence[Configuration], operation: Oper
         say(f"not tuned at {found.problem.size}, so left out: {', '.join(left)}")
     ahead = faster(entrants[0], found)
     if ahead:
-        where = f" --db {shlex.quote(str(db))}" if db else ""
-        again = f"autotune sweep {found.problem.operation} --size {found.problem.size} --dtype {found.problem.dtype}{where}"
+        device = ["--device", "emulator"] if story.device.is_emulator else []
+        again = shlex.join(
+            ["autotune", "sweep", operation.name, "--size", found.problem.size, "--dtype", found.problem.dtype, *device, *where]
+        )
         beyond = " and ".join(str(one.configuration) for one in ahead)
         say(f"faster than what would be chosen, beyond noise: {beyond}; `{again}` settles which is best")
 

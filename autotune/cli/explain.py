@@ -11,7 +11,7 @@ import click
 from autotune import source
 from autotune.choice import WHICH_IS_BEST
 from autotune.cli.inspected import explained
-from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of
+from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of, require_readable
 from autotune.cli.output import Column, Form, Row, emit, microseconds, on_device, percent, reading, say
 from autotune.database import Database, shipped_databases
 from autotune.dispatch.explain import explain
@@ -81,8 +81,7 @@ def _chosen(command: Any) -> Any:
 
 def _explanation(operation: str, size: str, dtype: str | None, device: str | None, db: Path | None, kernels: Path | None) -> Explanation:
     loaded = operation_of(operation, kernels)
-    if db is not None:  # a dispatcher leaves out what it cannot read; who asks about this file is to know
-        Database(db, mode="read").close()
+    require_readable(db)
     rows, cols = parse_size(size)
     problem = Problem(operation, rows, cols, dtype_of(loaded, dtype))
     return explain(problem, device, db=db, kernels=kernels.resolve() if kernels else None)

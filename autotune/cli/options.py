@@ -52,6 +52,16 @@ def dtype_option(command: Command) -> Command:
     return click.option("--dtype", metavar="D", help=f"An element type: {', '.join(ELEMENTS)}.")(command)
 
 
+def problem_options(command: Command) -> Command:
+    """Which problems: what `problems_of` takes."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    helped = f"{', '.join(ELEMENTS)}; may be repeated.  [default: {DEFAULT_DTYPE}]"
+    command = click.option("--dtype", "dtypes", multiple=True, metavar="D", help=helped)(command)
+    command = click.option("--sizes", "sizes_file", type=file, help="A file with one size a line.")(command)
+    helped = f"Rows and columns; may be repeated.  [default: {DEFAULT_SIZE}]"
+    return click.option("--size", "sizes", multiple=True, metavar="MxN", help=helped)(command)
+
+
 def size_option(command: Command) -> Command:
     return click.option("--size", metavar="MxN", help="Rows and columns, such as 4096x4096.")(command)
 
@@ -89,6 +99,12 @@ def problems_of(operation: Operation, sizes: Iterable[str], sizes_file: Path | N
 def reading_database(path: Path | None) -> Database:
     """The database at `path`, or the default one, for reading."""
     return Database(path or default_path(), mode="read")
+
+
+def require_readable(path: Path | None) -> None:
+    """Raise UsageError for a database that was named and cannot be read: a dispatcher leaves it out, and who asks about it is to know."""
+    if path is not None:
+        Database(path, mode="read").close()
 
 
 def require_known(database: Database, what: Literal["device", "operation"], name: str | None) -> None:

@@ -12,7 +12,16 @@ import click
 from autotune.backends import Backend
 from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import MOST_HANG_TIMEOUT_S, select
-from autotune.cli.options import DEFAULT_DTYPE, NumberRange, db_option, device_option, kernels_option, operation_of, problems_of
+from autotune.cli.options import (
+    DEFAULT_DTYPE,
+    NumberRange,
+    db_option,
+    device_option,
+    kernels_option,
+    operation_of,
+    problem_options,
+    problems_of,
+)
 from autotune.cli.output import Column, Row, emit, parameters, percent
 from autotune.cli.progress import watcher
 from autotune.cli.summary import half_width, measured
@@ -40,9 +49,7 @@ VERSION_COLUMNS = (
 
 @click.command("sweep", context_settings={"show_default": True})
 @click.argument("operation")
-@click.option("--size", "sizes", multiple=True, metavar="MxN", help="Rows and columns; may be repeated.  [default: 4096x4096]")
-@click.option("--sizes", "sizes_file", type=click.Path(path_type=Path, dir_okay=False), help="A file with one size a line.")
-@click.option("--dtype", "dtypes", multiple=True, metavar="D", help="float32, float16 or bfloat16; may be repeated.  [default: float32]")
+@problem_options
 @click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
 @device_option("auto")
 @click.option("--trials", type=click.IntRange(min=1), help="Stop at this many configurations per problem, earlier runs counted in.")
