@@ -100,7 +100,7 @@ PATHS: dict[str, dict[str, Any]] = {
     "v7 inputs": {"block": 128, "hold": "inputs"},
     "v8 exponentials": {"cluster": 2, "block": 128, "hold": "exponentials"},
     "v8 inputs": {"cluster": 4, "block": 128, "hold": "inputs"},
-    "v9": {"warps": 2, "lanes": 2},
+    "v9": {"warps": 2, "lanes": 4},
     "v10 exponentials": {"block": 128, "hold": "exponentials"},
     "v10 inputs": {"block": 128, "hold": "inputs"},
 }

@@ -19,6 +19,13 @@ struct Held {
         load_packs<items>(pack, row, first, stride);
     }
 
+    // As without a floor, but all packs at once.
+    __device__ __forceinline__ Partial reduce() {
+        const float largest = maximum();
+        const Partial part[1] = {{largest, sum(PartExp(largest))}};
+        return combine_partials<PartExp, lanes_per_warp>(part);
+    }
+
     __device__ __forceinline__ float maximum() const {
         unsigned any = 0;
 #pragma unroll
@@ -33,7 +40,7 @@ struct Held {
         return exponential[0];
     }
 
-    __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, float, Partial all) const {
+    __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, Partial all) const {
         if (__float_as_uint(all.sum) != impossible && __float_as_uint(all.maximum) != impossible) store_all(row, first, stride);
     }
     template <class ValueOf>

@@ -3,9 +3,12 @@
 #include "exponential.cuh"
 #include "shuffle.cuh"
 
+constexpr float least_maximum = -0x1.fffffep127f;
+
 template <int element_bytes>
 struct PartExponential : Exponential {
     using Exponential::Exponential;
+    static __device__ __forceinline__ float factor(float, float) { return 1.0f; }
 };
 
 __device__ __forceinline__ float warp_maximum(float value) {
@@ -22,32 +25,29 @@ struct alignas(8) Partial {
     float maximum, sum;
 };
 
-template <class PartExp>
-__device__ __forceinline__ float rescaled(float sum, float, float) {
-    return sum;
-}
-
-template <class PartExp>
-__device__ __forceinline__ Partial combined(Partial a, Partial b) {
-    return {fmaxf(a.maximum, b.maximum), a.sum + b.sum};
-}
-
-template <class PartExp, int width>
-__device__ __forceinline__ Partial combine_partials(Partial mine) {
-    return {warp_maximum(mine.maximum), combine_lanes<Sum, width>(mine.sum)};
+template <class PartExp, int width, int count>
+__device__ __forceinline__ Partial combine_partials(const Partial (&part)[count]) {
+    float maximum = part[0].maximum, sum = part[0].sum;
+#pragma unroll
+    for (int i = 1; i < count; i++) {
+        maximum = fmaxf(maximum, part[i].maximum);
+        sum += part[i].sum;
+    }
+    return {width > 1 ? warp_maximum(maximum) : maximum, combine_lanes<Sum, width>(sum)};
 }
 
 template <class PartExp, int count>
 __device__ __forceinline__ Partial combine_shared(const Partial* partial) {
-    constexpr int width = count < lanes_per_warp ? next_power_of_two(count) : lanes_per_warp;
-    const int lane = threadIdx.x % lanes_per_warp % width;
-    Partial mine = {-INFINITY, 0.0f};
+    constexpr int width = count <= 4 ? 1 : count < lanes_per_warp ? next_power_of_two(count) : lanes_per_warp;
+    constexpr int each = (count + width - 1) / width;
+    const int lane = threadIdx.x % width;
+    Partial part[each];
 #pragma unroll
-    for (int first = 0; first < count; first += width) {
-        if (first + lane >= count) break;
-        mine = combined<PartExp>(mine, partial[first + lane]);
+    for (int i = 0; i < each; i++) {
+        part[i] = {least_maximum, 0.0f};
+        if (i * width + lane < count) part[i] = partial[i * width + lane];
     }
-    return combine_partials<PartExp, width>(mine);
+    return combine_partials<PartExp, width>(part);
 }
 
 __device__ __forceinline__ unsigned long long word_of(Partial partial) {

@@ -64,3 +64,7 @@ template <class Element>
 __device__ __forceinline__ float largest_value(unsigned word) {
     return __uint_as_float(word);
 }
+template <class Element, int count>
+__device__ __forceinline__ unsigned largest_word_after(unsigned least, const unsigned* word) {
+    return least | largest_word<Element, count>(word);
+}

@@ -30,7 +30,7 @@ def bounds(configuration: Configuration) -> Bounds:
     # Left to itself the compiler takes many more registers, so that fewer blocks run at once.
     block, values = configuration.integer("block"), configuration.integer("items") * configuration.integer("vector")
     held = values // 2 if configuration["hold"] == "inputs" else values
-    other = OTHER_REGISTERS + (8 if configuration["edges"] == "masked" else 0)
+    other = OTHER_REGISTERS + (16 if configuration["edges"] == "masked" else 0)
     return Bounds(threads=block, blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (held + other)))))
 
 

@@ -9,23 +9,29 @@ TEMPLATE = "v9.cu"
 PARAMETERS = {
     "warps": (2, 4),
     "lanes": (1, 2, 4, 8, 16, 32),
-    "rows": (1, 2, 4),
+    "rows": (1, 2, 4, 8),
+    "items": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16),  # words of a row for each lane
 }
 DTYPES = ("float32", "float16", "bfloat16")
 IN_PLACE = True
 LEAST_COMPUTE_CAPABILITY = (8, 0)
 
 ACCESS_BYTES = 16
-LEAST_TILE_BYTES, MOST_TILE_BYTES = 2048, 36 << 10
-LEAST_ELEMENTS, MOST_ELEMENTS = 12, 32  # of a row for each lane
+WORD_BYTES = 4
+OTHER_REGISTERS = 40
+LEAST_TILE_BYTES, MOST_TILE_BYTES = 1024, 36 << 10
+MOST_HELD = 24  # words of a lane
 
 
 def bounds(configuration: Configuration) -> Bounds:
-    return Bounds(threads=32 * configuration.integer("warps"))
+    # Tiles must be many, so that some are loaded while others are computed; left to itself the compiler takes more registers.
+    block, held = 32 * configuration.integer("warps"), configuration.integer("rows") * configuration.integer("items")
+    return Bounds(threads=block, blocks_per_sm=65536 // (block * (held + configuration.integer("items") + OTHER_REGISTERS)))
 
 
 def applicable(configuration: Configuration, problem: Problem, device: Device) -> Verdict:
-    lanes, vector = configuration.integer("lanes"), ACCESS_BYTES // problem.element_bytes
+    lanes, rows, items = (configuration.integer(name) for name in ("lanes", "rows", "items"))
+    vector, fewest = ACCESS_BYTES // problem.element_bytes, -(-_words(problem) // lanes)
     tile_rows = _tile_rows(configuration)
     tile_bytes = tile_rows * problem.bytes_per_row
     return all_of(
@@ -40,9 +46,11 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         ),
         (tile_rows % vector == 0, f"tiles of {tile_rows} rows do not all start at a multiple of {ACCESS_BYTES} bytes"),
         (
-            (LEAST_ELEMENTS * lanes <= problem.cols or lanes == 1) and problem.cols <= MOST_ELEMENTS * lanes,
-            f"{lanes} lanes are too few or too many for a row of {problem.cols}",
+            items == min((count for count in PARAMETERS["items"] if count >= fewest), default=0),
+            f"{items} words for each of {lanes} lanes are too few or too many for a row of {problem.cols}",
         ),
+        (fewest > 1 or lanes == 1, f"{lanes} lanes are too many for a row of {problem.cols}"),
+        (rows * items <= MOST_HELD, f"{rows} rows of {items} words are more than a lane holds"),
         (
             LEAST_TILE_BYTES <= tile_bytes <= MOST_TILE_BYTES,
             f"a tile of {tile_bytes} bytes is not between {LEAST_TILE_BYTES} and {MOST_TILE_BYTES}",
@@ -58,3 +66,9 @@ def launch(configuration: Configuration, problem: Problem, device: Device) -> La
 
 def _tile_rows(configuration: Configuration) -> int:
     return configuration.integer("warps") * 32 // configuration.integer("lanes") * configuration.integer("rows")
+
+
+def _words(problem: Problem) -> int:
+    """The most words that a row touches, which need not start or end with one."""
+    per_word = WORD_BYTES // problem.element_bytes
+    return -(-(problem.cols + per_word - 1) // per_word)

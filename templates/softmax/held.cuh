@@ -4,6 +4,15 @@
 
 // What is held: the exponentials as floats, or the inputs, whose exponentials are computed twice. Of 16-bit elements the inputs take
 // half the registers, so that more of them are in flight.
+#ifndef CHUNK_E
+#define CHUNK_E 4
+#endif
+#ifndef CHUNK_I
+#define CHUNK_I 32
+#endif
+#ifndef ORDERED
+#define ORDERED 1
+#endif
 enum Hold { exponentials, inputs };
 
 template <class Element, int vector, int items, Hold hold, Edges edges>
@@ -11,54 +20,68 @@ struct Held {
     using Packed = Words<Element, vector>;
     using PartExp = PartExponential<sizeof(Element)>;
     static constexpr int size = items * vector;
+    // Packs that are summed against a maximum of their own, as soon as they are there and while later ones are still coming.
+    static constexpr int most = hold == exponentials ? CHUNK_E : CHUNK_I, chunk = items < most ? items : most, chunks = (items + chunk - 1) / chunk;
     Packed pack[items];
     float exponential[hold == exponentials ? size : 1];
+    float against[chunks];  // the maximum that each chunk was summed against
 
     __device__ __forceinline__ void load(const Row<Element, vector, edges>& row, int first, int stride) {
         load_packs<items>(pack, row, first, stride);
     }
 
+    // The warp's part, of which this thread's was loaded; in all lanes.
+    __device__ __forceinline__ Partial reduce() {
+        Partial part[chunks];
+        reduce_chunks<0>(part, 0);
+        return combine_partials<PartExp, lanes_per_warp>(part);
+    }
+
+    // The largest element, or the least finite number.
     __device__ __forceinline__ float maximum() const {
         unsigned largest[items];
 #pragma unroll
         for (int i = 0; i < items; i++) largest[i] = largest_word<Element, Packed::count>(pack[i].word);
-        return largest_value<Element>(largest_word<Element, items>(largest));
+        return fmaxf(least_maximum, largest_value<Element>(largest_word<Element, items>(largest)));
     }
 
-    // The sum of the exponentials of this thread's part.
+    // The sum of the exponentials of items first, first + 1, ...
+    template <int first = 0, int count = items>
     __device__ __forceinline__ float sum(const PartExp& exponential_of) {
-        float each[items];
+        float each[count];
 #pragma unroll
-        for (int i = 0; i < items; i++) {
+        for (int i = 0; i < count; i++) {
             float value[vector];
 #pragma unroll
-            for (int e = 0; e < vector; e++) value[e] = exponential_of(pack[i].value(e));
+            for (int e = 0; e < vector; e++) value[e] = exponential_of(pack[first + i].value(e));
             each[i] = fold_values<Sum, vector>(value);
             if constexpr (hold == exponentials) {
 #pragma unroll
-                for (int e = 0; e < vector; e++) exponential[i * vector + e] = value[e];
+                for (int e = 0; e < vector; e++) exponential[(first + i) * vector + e] = value[e];
             }
         }
-        return fold_values<Sum, items>(each);
+        return fold_values<Sum, count>(each);
     }
 
-    // Writes this thread's part, whose sum was taken against `maximum`, of a row that is `all`.
+    // Writes this thread's part of a row that is `all`.
     //
     // Inputs must not look like those that were summed: what it sees computed twice, floats or exponentials, the compiler rather keeps,
     // in registers that it has not. No sum is negative, which it does not know.
-    __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, float maximum, Partial all) {
+    __device__ __forceinline__ void store(const Row<Element, vector, edges>& row, int first, int stride, Partial all) {
+        const float inverse = inverse_of(all.sum);
         if constexpr (hold == exponentials) {
-            const float scale = rescaled<PartExp>(inverse_of(all.sum), maximum, all.maximum);
-            store(row, first, stride, [&](int i, int e) { return exponential[i * vector + e] * scale; });
+            float scale[chunks];
+#pragma unroll
+            for (int c = 0; c < chunks; c++) scale[c] = inverse * PartExp::factor(against[c], all.maximum);
+            store(row, first, stride, [&](int i, int e) { return exponential[i * vector + e] * scale[i / chunk]; });
         } else {
             const PartExp exponential_of(all.maximum);
-            const float scale = inverse_of(all.sum);
             const unsigned zero = __float_as_int(all.sum) >> 31;
 #pragma unroll
             for (int i = 0; i < items; i++)
 #pragma unroll
                 for (int w = 0; w < Packed::count; w++) pack[i].word[w] ^= zero;
-            store(row, first, stride, [&](int i, int e) { return exponential_of(pack[i].value(e)) * scale; });
+            store(row, first, stride, [&](int i, int e) { return exponential_of(pack[i].value(e)) * inverse; });
         }
     }
 
@@ -72,5 +95,22 @@ struct Held {
             for (int e = 0; e < vector; e++) value[e] = value_of(i, e);
             row.store(first + i * stride, words_of<Element, vector>(value));
         }
+    }
+
+private:
+    // `zero` is 0, and known only when the chunk before has been summed.
+    template <int c>
+    __device__ __forceinline__ void reduce_chunks(Partial* part, unsigned zero) {
+        constexpr int first = c * chunk, count = items - first < chunk ? items - first : chunk;
+        unsigned largest[count];
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            const unsigned* const word = pack[first + i].word;
+            largest[i] = c > 0 && ORDERED ? largest_word_after<Element, Packed::count>(Packed::Of::minus_infinity | zero, word)
+                               : largest_word<Element, Packed::count>(word);
+        }
+        against[c] = fmaxf(least_maximum, largest_value<Element>(largest_word<Element, count>(largest)));
+        part[c] = {against[c], sum<first, count>(PartExp(against[c]))};
+        if constexpr (c + 1 < chunks) reduce_chunks<c + 1>(part, __float_as_int(part[c].sum) >> 31);
     }
 };

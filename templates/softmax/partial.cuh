@@ -1,14 +1,18 @@
 // Rows whose parts are summed apart, each against its own maximum, and put together once: one exchange where two reductions need two.
 //
-// A part that is empty, or nothing but -inf, has maximum -inf and sum 0 and must change nothing: 2^(-inf - -inf) would make its row NaN.
+// A part that is empty, or nothing but -inf, has the least finite maximum and sum 0: exp(-inf - least) is 0, and so is what it changes.
+// Were its maximum -inf, exp(-inf - -inf) would make its row NaN. A row of nothing else has sum 0 and is NaN by 0 / 0.
 
+#include "batch.cuh"
 #include "exponential.cuh"
 #include "shuffle.cuh"
 
-// exp(x - maximum) where `maximum` is that of a part: 0 stands for one of -inf, against which no finite number can be held.
+constexpr float least_maximum = -0x1.fffffep127f;
+
+// exp(x - maximum) where `maximum` is that of a part, and not -inf.
 template <int element_bytes>
 struct PartExponential : Exponential {
-    __device__ __forceinline__ explicit PartExponential(float maximum) : Exponential(maximum == -INFINITY ? 0.0f : maximum) {}
+    using Exponential::Exponential;
 
     // What a sum against the maximum `from` must be multiplied with to be one against `to`: the roundings of both offsets cancel.
     static __device__ __forceinline__ float factor(float from, float to) {
@@ -25,7 +29,6 @@ struct PartExponential<2> {
     float scale, offset;
 
     __device__ __forceinline__ explicit PartExponential(float maximum) {
-        if (maximum == -INFINITY) maximum = 0.0f;
         scale = small(maximum) ? Exponential::log2_e : 0x1p-8f;
         offset = __fmul_rn(maximum, scale);
     }
@@ -33,8 +36,9 @@ struct PartExponential<2> {
 
     // The products are rounded one by one, as the offsets were: fused into the difference, one would not be, and nothing would cancel.
     static __device__ __forceinline__ float factor(float from, float to) {
-        if (!small(from) || !small(to)) return from == to ? 1.0f : 0.0f;
-        return exp2_fast(__fsub_rn(__fmul_rn(from, Exponential::log2_e), __fmul_rn(to, Exponential::log2_e)));
+        const float power = exp2_fast(__fsub_rn(__fmul_rn(from, Exponential::log2_e), __fmul_rn(to, Exponential::log2_e)));
+        const float equal = from == to ? 1.0f : 0.0f;
+        return small(from) && small(to) ? power : equal;
     }
     static __device__ __forceinline__ bool small(float maximum) { return fabsf(maximum) < 0x1p24f; }
 };
@@ -68,38 +72,33 @@ struct alignas(8) Partial {
     float maximum, sum;
 };
 
-// A sum, or the inverse of one, against the maximum `from` as one against `to`.
-template <class PartExp>
-__device__ __forceinline__ float rescaled(float sum, float from, float to) {
-    return from == -INFINITY ? sum : sum * PartExp::factor(from, to);
+// `count` parts that each lane has, of which each group of `width` neighbouring lanes of a warp has the same ones, put together in all
+// lanes. The maximum comes first, so that all are brought to it at the same time.
+template <class PartExp, int width, int count>
+__device__ __forceinline__ Partial combine_partials(const Partial (&part)[count]) {
+    float maximum = part[0].maximum, sum[count];
+#pragma unroll
+    for (int i = 1; i < count; i++) maximum = fmaxf(maximum, part[i].maximum);
+    if constexpr (width > 1) maximum = warp_maximum(maximum);
+#pragma unroll
+    for (int i = 0; i < count; i++) sum[i] = part[i].sum * PartExp::factor(part[i].maximum, maximum);
+    return {maximum, combine_lanes<Sum, width>(fold_values<Sum, count>(sum))};
 }
 
-// Two parts put together.
-template <class PartExp>
-__device__ __forceinline__ Partial combined(Partial a, Partial b) {
-    const float maximum = fmaxf(a.maximum, b.maximum);
-    return {maximum, rescaled<PartExp>(a.sum, a.maximum, maximum) + rescaled<PartExp>(b.sum, b.maximum, maximum)};
-}
-
-// The parts that `width` neighbouring lanes have, each group of them the same ones, put together in all lanes of the warp.
-template <class PartExp, int width>
-__device__ __forceinline__ Partial combine_partials(Partial mine) {
-    const float maximum = warp_maximum(mine.maximum);
-    return {maximum, combine_lanes<Sum, width>(rescaled<PartExp>(mine.sum, mine.maximum, maximum))};
-}
-
-// `count` parts in shared memory put together, in all lanes of every warp that calls this.
+// `count` parts in shared memory put together, in all lanes of every warp that calls this. Four are read by every lane, which takes less
+// time than shuffles do; of more, the warps of a block would wait for one another's exponentials.
 template <class PartExp, int count>
 __device__ __forceinline__ Partial combine_shared(const Partial* partial) {
-    constexpr int width = count < lanes_per_warp ? next_power_of_two(count) : lanes_per_warp;
-    const int lane = threadIdx.x % lanes_per_warp % width;
-    Partial mine = {-INFINITY, 0.0f};
+    constexpr int width = count <= 4 ? 1 : count < lanes_per_warp ? next_power_of_two(count) : lanes_per_warp;
+    constexpr int each = (count + width - 1) / width;
+    const int lane = threadIdx.x % width;
+    Partial part[each];
 #pragma unroll
-    for (int first = 0; first < count; first += width) {
-        if (first + lane >= count) break;
-        mine = combined<PartExp>(mine, partial[first + lane]);
+    for (int i = 0; i < each; i++) {
+        part[i] = {least_maximum, 0.0f};
+        if (i * width + lane < count) part[i] = partial[i * width + lane];
     }
-    return combine_partials<PartExp, width>(mine);
+    return combine_partials<PartExp, width>(part);
 }
 
 // A part as the 64 bits that are exchanged, and back.

@@ -24,7 +24,7 @@ template <class Element, int vector, Edges edges, int block, int unroll>
 __device__ __forceinline__ Partial stream(const Row<Element, vector, edges>& row, int thread) {
     using Packed = Words<Element, vector>;
     using PartExp = PartExponential<sizeof(Element)>;
-    float maximum = -INFINITY;
+    float maximum = least_maximum;
     PartExp exponential(maximum);
     CompensatedSum sum;  // one thread may add a million terms
 #pragma unroll 1
@@ -36,8 +36,9 @@ __device__ __forceinline__ Partial stream(const Row<Element, vector, edges>& row
         for (int u = 0; u < unroll; u++) largest = Packed::Of::max(largest, largest_word<Element, Packed::count>(pack[u].word));
         const float larger = fmaxf(maximum, largest_value<Element>(largest));
         if (larger > maximum) {
-            sum.total = rescaled<PartExp>(sum.total, maximum, larger);
-            sum.excess = rescaled<PartExp>(sum.excess, maximum, larger);
+            const float factor = PartExp::factor(maximum, larger);
+            sum.total *= factor;
+            sum.excess *= factor;
             maximum = larger;
             exponential = PartExp(maximum);
         }
@@ -49,5 +50,6 @@ __device__ __forceinline__ Partial stream(const Row<Element, vector, edges>& row
             sum.add(fold_values<Sum, vector>(value));
         }
     }
-    return combine_partials<PartExp, lanes_per_warp>({maximum, sum.total});
+    const Partial mine[1] = {{maximum, sum.total}};
+    return combine_partials<PartExp, lanes_per_warp>(mine);
 }

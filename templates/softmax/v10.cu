@@ -15,13 +15,14 @@ using Word = unsigned long long;
 // The parts of all `split` blocks of a row put together by one warp. Returns whether all were there in time.
 template <class PartExp>
 __device__ __forceinline__ bool gather(const Word* published, int split, Partial& all) {
-    constexpr int count = 2;  // words a lane reads at once
+    constexpr int count = 4;  // words a lane reads at once
     const int lane = threadIdx.x % lanes_per_warp;
-    all = {-INFINITY, 0.0f};
-    for (int first = lane; first - lane < split; first += count * lanes_per_warp) {
+    Partial part[count + 1];  // what the lane has read, and before
+    part[count] = {least_maximum, 0.0f};
+    for (int first = lane;; first += count * lanes_per_warp) {
         Word word[count];
 #pragma unroll
-        for (int i = 0; i < count; i++) word[i] = first + i * lanes_per_warp < split ? 0 : word_of({-INFINITY, 0.0f});
+        for (int i = 0; i < count; i++) word[i] = first + i * lanes_per_warp < split ? 0 : word_of({least_maximum, 0.0f});
         for (int tried = 0;; tried++) {
             bool complete = true;
 #pragma unroll
@@ -33,22 +34,23 @@ __device__ __forceinline__ bool gather(const Word* published, int split, Partial
             if (tried == patience) return false;
         }
 #pragma unroll
-        for (int i = 0; i < count; i++) all = combined<PartExp>(all, partial_of(word[i]));
+        for (int i = 0; i < count; i++) part[i] = partial_of(word[i]);
+        all = combine_partials<PartExp, lanes_per_warp>(part);
+        if (first - lane + count * lanes_per_warp >= split) return true;
+        part[count] = {all.maximum, lane == 0 ? all.sum : 0.0f};
     }
-    all = combine_partials<PartExp, lanes_per_warp>(all);
-    return true;
 }
 
 template <class Element, int block, int items, int vector, Hold hold, Edges edges>
 __device__ __forceinline__ void softmax_v10(Element* output, const Element* input, long long rows, long long cols,
                                             long long output_stride, long long input_stride, void* workspace) {
-    // Parameters
+    // Parameters. Rows go around the blocks, and each block has packs that lie together: what is loaded first depends on one division
     using Part = Held<Element, vector, items, hold, edges>;
     using PartExp = typename Part::PartExp;
     constexpr int warps = block / lanes_per_warp;
-    const int thread = threadIdx.x, warp = thread / lanes_per_warp, lane = thread % lanes_per_warp;
-    const int split = static_cast<int>(gridDim.x / rows), rank = blockIdx.x % split, stride = split * block, first = rank * block + thread;
-    const long long index = blockIdx.x / split;
+    const int thread = threadIdx.x, warp = thread / lanes_per_warp;
+    const unsigned count = static_cast<unsigned>(rows), rank = blockIdx.x / count, index = blockIdx.x - rank * count;
+    const int split = gridDim.x / count, first = rank * block * items + thread;
     const Row<Element, vector, edges> row(output, input, index, rows, cols, output_stride, input_stride);
     char* const counters = static_cast<char*>(workspace);
     unsigned* const counter = reinterpret_cast<unsigned*>(counters + index * counter_bytes);
@@ -56,43 +58,41 @@ __device__ __forceinline__ void softmax_v10(Element* output, const Element* inpu
 
     // Load
     Part part;
-    part.load(row, first, stride);
+    part.load(row, first, block);
 
     // Reduce: the block's part as v7 does, then the row's by the first warp of each of its blocks
-    const float maximum = warp_maximum(part.maximum());
-    const PartExp exponential(maximum);
-    const Partial mine = {maximum, combine_lanes<Sum, lanes_per_warp>(part.sum(exponential))};
+    const Partial mine = part.reduce();
     SHARED_ARRAY(Partial, partial, warps);
     SHARED_ARRAY(Partial, total, 1);
     SHARED_ARRAY(bool, gathered, 1);
-    if (lane == 0) partial[warp] = mine;
+    if (thread % lanes_per_warp == 0) partial[warp] = mine;
     __syncthreads();  // every warp's part is written before the first warp reads them all
-    bool last = false;
     if (warp == 0) {
         const Partial here = combine_shared<PartExp, warps>(partial);
-        if (lane == 0) store_word(published + rank, word_of(here));
+        if (thread == 0) store_word(published + rank, word_of(here));
         Partial all;
         const bool complete = gather<PartExp>(published, split, all);
-        if (lane == 0) {
+        if (thread == 0) {
             total[0] = all;
             gathered[0] = complete;
-            // Sent only after the parts have come, since the branch depends on them; its answer is needed at the end only.
-            last = atomicInc(counter, split - 1) == static_cast<unsigned>(split - 1);
         }
     }
     __syncthreads();  // the row's total is written before the other warps read it, and all parts are read before they are overwritten
+    // Sent here, and its answer needed at the end only: nobody waits for it before the row is written.
+    unsigned done = 0;
+    if (thread == 0) done = atomicInc(counter, split - 1) + 1;
     Partial all = total[0];
     if (!gathered[0]) {
         const Partial again = stream<Element, vector, edges, block, 1>(row, thread);
-        if (lane == 0) partial[warp] = again;
+        if (thread % lanes_per_warp == 0) partial[warp] = again;
         __syncthreads();  // every warp's part is written before any warp reads them all
         all = combine_shared<PartExp, warps>(partial);
-        part.load(row, first, stride);  // again, so that its registers are free meanwhile
-        part.sum(exponential);
+        part.load(row, first, block);  // again, so that its registers are free meanwhile
+        part.reduce();
     }
 
     // Write
-    part.store(row, first, stride, maximum, all);
-    if (warp == 0 && __shfl_sync(0xffffffffu, last, 0))
-        for (int other = lane; other < split; other += lanes_per_warp) store_word(published + other, 0);
+    part.store(row, first, block, all);
+    if (warp == 0 && __shfl_sync(0xffffffffu, done, 0) == static_cast<unsigned>(split))
+        for (int other = thread; other < split; other += lanes_per_warp) store_word(published + other, 0);
 }

@@ -18,14 +18,12 @@ __device__ __forceinline__ void softmax_v7(Element* output, const Element* input
     part.load(row, thread, block);
 
     // Reduce: each warp its part of the row against its own maximum, then the warps' parts
-    const float maximum = warp_maximum(part.maximum());
-    const PartExp exponential(maximum);
-    const Partial mine = {maximum, combine_lanes<Sum, lanes_per_warp>(part.sum(exponential))};
+    const Partial mine = part.reduce();
     SHARED_ARRAY(Partial, partial, warps);
     if (thread % lanes_per_warp == 0) partial[thread / lanes_per_warp] = mine;
     __syncthreads();  // every warp's part is written before any warp reads them all
     const Partial all = combine_shared<PartExp, warps>(partial);
 
     // Write
-    part.store(row, thread, block, maximum, all);
+    part.store(row, thread, block, all);
 }

@@ -25,9 +25,7 @@ __device__ __forceinline__ void softmax_v8(Element* output, const Element* input
     part.load(row, first, stride);
 
     // Reduce
-    const float maximum = warp_maximum(part.maximum());
-    const PartExp exponential(maximum);
-    const Partial mine = {maximum, combine_lanes<Sum, lanes_per_warp>(part.sum(exponential))};
+    const Partial mine = part.reduce();
     cluster_wait_acquire();  // every block has started and opened its inbox; by now this waits for nobody
     if (threadIdx.x == 0) inbox_expect(inbox, sizeof(partial));
     if (lane < cluster) inbox_send(inbox, &partial[rank * warps + warp], lane, mine);
@@ -35,5 +33,5 @@ __device__ __forceinline__ void softmax_v8(Element* output, const Element* input
     const Partial all = combine_shared<PartExp, cluster * warps>(partial);
 
     // Write
-    part.store(row, first, stride, maximum, all);
+    part.store(row, first, stride, all);
 }

@@ -141,6 +141,14 @@ __device__ __forceinline__ unsigned largest_word(const unsigned* word) {
     else
         return Format<Element>::max(largest_word<Element, count / 2>(word), largest_word<Element, count - count / 2>(word + count / 2));
 }
+
+// The largest element of them and of `least`, one after another: what comes later than `least` is not looked at before.
+template <class Element, int count>
+__device__ __forceinline__ unsigned largest_word_after(unsigned least, const unsigned* word) {
+#pragma unroll
+    for (int i = 0; i < count; i++) least = Format<Element>::max(least, word[i]);
+    return least;
+}
 template <class Element>
 __device__ __forceinline__ float largest_value(unsigned word) {
     using Of = Format<Element>;
