@@ -7,6 +7,8 @@
 
 enum Hold { exponentials, inputs };
 
+__device__ __forceinline__ void all_is_asked_for() {}
+
 template <class Element, int vector, int items, Hold hold, Edges edges>
 struct Held {
     using Packed = Words<Element, vector>;
@@ -20,7 +22,8 @@ struct Held {
     }
 
     // As without a floor, but all packs at once.
-    __device__ __forceinline__ Partial reduce() {
+    template <bool later = false>
+    __device__ __forceinline__ Partial reduce(float = 0.0f) {
         const float largest = maximum();
         const Partial part[1] = {{largest, sum(PartExp(largest))}};
         return combine_partials<PartExp, lanes_per_warp>(part);

@@ -35,16 +35,21 @@ FITTED = {
     "v6": ("items", "edges"),
     "v7": ("items", "edges"),
     "v8": ("items", "edges"),
+    "v9": ("items",),
     "v10": ("edges",),
 }
-THREADS_PER_ROW = {"v6": ("lanes",), "v7": ("block",), "v8": ("cluster", "block")}  # the product of these, each with `items` packs
+THREADS_PER_ROW = {"v6": ("lanes",), "v7": ("block",), "v8": ("cluster", "block"), "v9": ("lanes",)}  # the product of these, each with `items` packs
 
 # The parameter that shares a row among threads: it may also follow from the problem, as so many packs a thread.
 SHARED_AMONG = {
     **dict.fromkeys(("v1", "v2", "v3", "v4", "v5", "v7", "v8"), "block"),
     **dict.fromkeys(("v6", "v9"), "lanes"),
 }
-BY_ELEMENTS = ("v1", "v2", "v9")  # a pack is one element; elsewhere it has `vector` elements, or 16 bytes where that is no parameter
+# A pack has `vector` elements, or 16 bytes where that is no parameter, but here one element, or here the elements of 4 bytes.
+BY_ELEMENTS = ("v1", "v2")
+BY_WORDS = ("v9",)
+
+WORD_BYTES = 4
 
 LONG_PACKS = 48 << 10  # of a row, 768 KiB: with few such rows, a cluster's SMs take longer than the way to blocks on all others
 
@@ -70,11 +75,14 @@ def fit(version: str, parameters: Mapping[str, Value], problem: Problem, declare
 
     These are the `FITTED` ones, and with `packs` in `parameters` the one of `SHARED_AMONG` too.
     """
-    widest = 1 if version in BY_ELEMENTS else packs.WIDEST_ACCESS_BYTES // problem.element_bytes
-    vector = int(parameters.get("vector", widest))
+    access_bytes = WORD_BYTES if version in BY_WORDS else packs.WIDEST_ACCESS_BYTES
+    vector = 1 if version in BY_ELEMENTS else int(parameters.get("vector", access_bytes // problem.element_bytes))
     edges = "exact" if packs.placed(problem, vector, "exact")[0] else "masked"
     chosen: dict[str, Value] = {"edges": edges} if "edges" in declared else {}
-    row_packs = packs.per_row(problem, vector, edges) if chosen else -(-problem.cols // vector)
+    if chosen:
+        row_packs = packs.per_row(problem, vector, edges)
+    else:  # of words a row may touch one more: it need not start with one
+        row_packs = -(-(problem.cols + (vector - 1 if version in BY_WORDS else 0)) // vector)
     if "packs" in parameters:
         wanted = row_packs / (int(parameters["packs"]) * int(parameters.get("cluster", 1)))
         chosen[SHARED_AMONG[version]] = _nearest(declared[SHARED_AMONG[version]], wanted)
@@ -110,7 +118,7 @@ def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, V
             for hold in holds:
                 yield "v7", {"block": _power(row_packs / share, 64, 1024), "vector": vector, "hold": hold}
     else:
-        tile: tuple[str, dict[str, Value]] = ("v9", {"warps": 2, "lanes": _power(problem.cols / 16, 1, 32), "rows": 2})
+        tile: tuple[str, dict[str, Value]] = ("v9", {"warps": 2, "lanes": _power(problem.cols / 16, 1, 32), "rows": 4 if problem.cols <= 8 else 2})
         whole = [width for width in (vector, vector // 2) if width and packs.placed(problem, width, "exact")[0]]
         if not whole and problem.cols <= 128:
             yield tile
@@ -145,7 +153,7 @@ def _in_a_cluster(row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str,
     for block, cluster in product((128, 256, 512), (16, 8, 4, 2)):
         share = row_packs / (cluster * block)
         if (6 if cluster == 16 else 4) <= share <= 16:
-            yield "v8", {"cluster": cluster, "block": block, "hold": holds[-1] if share > 4 else "exponentials"}
+            yield "v8", {"cluster": cluster, "block": block, "rows": 1, "hold": holds[-1] if share > 4 else "exponentials"}
 
 
 def _in_wide_clusters(row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:

@@ -11,6 +11,7 @@ PARAMETERS = {
     "cluster": (2, 4, 8, 16),
     "block": (128, 256, 512),
     "items": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32),
+    "rows": (1, 2),
     "hold": ("exponentials", "inputs"),
     "edges": ("exact", "masked"),
 }
@@ -32,12 +33,12 @@ MOST_BYTES = 32 << 10  # of a row in each block where a wider cluster may take i
 
 def bounds(configuration: Configuration) -> Bounds:
     block = configuration.integer("block")
+    words = configuration.integer("rows") * configuration.integer("items") * ACCESS_BYTES // 4
     if configuration["hold"] == "exponentials":
-        many = configuration.integer("items") * ACCESS_BYTES // 4 > MOST_REGISTERS
+        many = words > MOST_REGISTERS
         return Bounds(threads=block, blocks_per_sm=3 if many else 1, cluster=configuration.integer("cluster"))
     other = OTHER_REGISTERS + (9 if configuration["edges"] == "masked" else 0)
     # Left to itself the compiler computes all exponentials at once, in three times the registers that the inputs take.
-    words = configuration.integer("items") * ACCESS_BYTES // 4
     return Bounds(
         threads=block,
         blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (words + other)))),
@@ -46,12 +47,12 @@ def bounds(configuration: Configuration) -> Bounds:
 
 
 def applicable(configuration: Configuration, problem: Problem, device: Device) -> Verdict:
-    cluster, block, items = (configuration.integer(name) for name in ("cluster", "block", "items"))
+    cluster, block, items, rows = (configuration.integer(name) for name in ("cluster", "block", "items", "rows"))
     vector = ACCESS_BYTES // problem.element_bytes
     hold, edges = str(configuration["hold"]), str(configuration["edges"])
     row_packs, threads = packs.per_row(problem, vector, edges), cluster * block
     values = items * vector
-    held = values // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
+    held = rows * values // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
     few = problem.rows * cluster <= device.sm_count
     least_bytes = LEAST_BYTES_OF_FEW if few else LEAST_BYTES
     most_registers = MOST_REGISTERS_OF_SMALL_BLOCKS if (block, problem.element_bytes) == (SMALL_BLOCK, 4) else MOST_REGISTERS
@@ -65,6 +66,10 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         (
             cluster <= PORTABLE_CLUSTER or device.compute_capability[0] in WITH_CLUSTERS_OF_16,
             f"a cluster of {cluster} blocks is more than the {PORTABLE_CLUSTER} that {device.name} is known to have",
+        ),
+        (
+            rows == 1 or problem.rows * cluster > device.sm_count,
+            f"with {rows} rows for each cluster of {cluster}, {problem.rows} rows leave some of {device.sm_count} SMs with nothing to do",
         ),
         (hold == "exponentials" or problem.element_bytes == 2, "inputs of 4 bytes take as many registers as exponentials"),
         (
@@ -98,4 +103,4 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
 
 
 def launch(configuration: Configuration, problem: Problem, device: Device) -> Launch:
-    return Launch(blocks=problem.rows * configuration.integer("cluster"))
+    return Launch(blocks=-(-problem.rows // configuration.integer("rows")) * configuration.integer("cluster"))

@@ -15,6 +15,14 @@
 #endif
 enum Hold { exponentials, inputs };
 
+// After all loads of a thread: the compiler, which otherwise delays later ones until earlier packs are summed, keeps that order.
+// What it stops at tells a kernel that was launched to follow this one that it may start (PTX ISA, griddepcontrol); others are not concerned.
+__device__ __forceinline__ void all_is_asked_for() {
+#if !defined(AUTOTUNE_EMULATOR) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 template <class Element, int vector, int items, Hold hold, Edges edges>
 struct Held {
     using Packed = Words<Element, vector>;
@@ -30,10 +38,11 @@ struct Held {
         load_packs<items>(pack, row, first, stride);
     }
 
-    // The warp's part, of which this thread's was loaded; in all lanes.
-    __device__ __forceinline__ Partial reduce() {
+    // The warp's part, of which this thread's was loaded; in all lanes. `later` is after a part whose row sums to `before`: not earlier.
+    template <bool later = false>
+    __device__ __forceinline__ Partial reduce(float before = 0.0f) {
         Partial part[chunks];
-        reduce_chunks<0>(part, 0);
+        reduce_chunks<0, later>(part, zero_of(before));
         return combine_partials<PartExp, lanes_per_warp>(part);
     }
 
@@ -76,7 +85,7 @@ struct Held {
             store(row, first, stride, [&](int i, int e) { return exponential[i * vector + e] * scale[i / chunk]; });
         } else {
             const PartExp exponential_of(all.maximum);
-            const unsigned zero = __float_as_int(all.sum) >> 31;
+            const unsigned zero = zero_of(all.sum);
 #pragma unroll
             for (int i = 0; i < items; i++)
 #pragma unroll
@@ -98,19 +107,24 @@ struct Held {
     }
 
 private:
-    // `zero` is 0, and known only when the chunk before has been summed.
-    template <int c>
+    // 0, which the compiler does not know: no sum is negative.
+    static __device__ __forceinline__ unsigned zero_of(float sum) { return __float_as_int(sum) >> 31; }
+
+    // With `later`, packs are not looked at before `zero` is known, so that what is already there is summed while they are coming.
+    template <int c, bool later>
     __device__ __forceinline__ void reduce_chunks(Partial* part, unsigned zero) {
         constexpr int first = c * chunk, count = items - first < chunk ? items - first : chunk;
         unsigned largest[count];
 #pragma unroll
         for (int i = 0; i < count; i++) {
             const unsigned* const word = pack[first + i].word;
-            largest[i] = c > 0 && ORDERED ? largest_word_after<Element, Packed::count>(Packed::Of::minus_infinity | zero, word)
-                               : largest_word<Element, Packed::count>(word);
+            if constexpr (later)
+                largest[i] = largest_word_after<Element, Packed::count>(Packed::Of::minus_infinity | zero, word);
+            else
+                largest[i] = largest_word<Element, Packed::count>(word);
         }
         against[c] = fmaxf(least_maximum, largest_value<Element>(largest_word<Element, count>(largest)));
         part[c] = {against[c], sum<first, count>(PartExp(against[c]))};
-        if constexpr (c + 1 < chunks) reduce_chunks<c + 1>(part, __float_as_int(part[c].sum) >> 31);
+        if constexpr (c + 1 < chunks) reduce_chunks<c + 1, ORDERED>(part, zero_of(part[c].sum));
     }
 };

@@ -59,6 +59,7 @@ __device__ __forceinline__ void softmax_v10(Element* output, const Element* inpu
     // Load
     Part part;
     part.load(row, first, block);
+    all_is_asked_for();
 
     // Reduce: the block's part as v7 does, then the row's by the first warp of each of its blocks
     const Partial mine = part.reduce();

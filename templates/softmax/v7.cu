@@ -16,6 +16,7 @@ __device__ __forceinline__ void softmax_v7(Element* output, const Element* input
     // Load
     Part part;
     part.load(row, thread, block);
+    all_is_asked_for();
 
     // Reduce: each warp its part of the row against its own maximum, then the warps' parts
     const Partial mine = part.reduce();
