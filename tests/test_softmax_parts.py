@@ -1,13 +1,16 @@
 """The softmax kernels after v4, which sum a row in parts: what is hard about that, one instance for each path through a kernel."""
 
 import re
+from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune import nvcc, source
+from autotune import catalogue, nvcc, source
+from autotune.backends.emulation import build
+from autotune.backends.emulation.run import Launch, Library
 from autotune.check import compare, inputs, numpy_dtype
 from autotune.problem import Problem
 from tests.softmax_instances import DEVICE, PATHS, SOFTMAX, Case, example, examples, launch_of, library, softmax, wrong
@@ -121,3 +124,34 @@ def test_v10_leaves_its_workspace_as_it_found_it_whatever_ran_before() -> None:
         library((c,), "float32").launch(launch_of(c, problem, y, x, workspace, seed=rows, together=together))
         assert compare(y, SOFTMAX.reference(x.astype(np.float64)), SOFTMAX.tolerances["float32"])
         assert not workspace.any()
+
+
+SUMS = "".join(f"EMULATED_KERNEL(sums_{width}_{most}, sums<{width}, {most}>)\n" for width in (16, 32) for most in (4, 128, 8192, 1 << 22))
+KERNEL = """
+template <int width, int most>
+__global__ void sums(float* output, const float* input) { output[threadIdx.x] = warp_sum<width, most>(input[threadIdx.x]); }
+"""
+
+
+@cache
+def sums() -> Library:
+    folder = catalogue.shipped("templates")
+    return Library(build.library("".join(source.read(folder / name).text for name in ("common.cuh", "softmax/warp.cuh")) + KERNEL + SUMS))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    width=st.sampled_from([16, 32]),
+    most=st.sampled_from([4, 128, 8192, 1 << 22]),
+    shares=st.lists(st.floats(0, 1, width=32), min_size=16, max_size=32),
+    sick=st.booleans(),
+)
+def test_lanes_are_summed_as_integers_to_the_last_place_of_a_float(width: int, most: int, shares: list[float], sick: bool) -> None:
+    x, y = np.resize(np.array(shares[:width], np.float32) * np.float32(most), 32), np.zeros(32, np.float32)
+    x[width:] = x[: 32 - width]
+    if sick:
+        x[shares.index(max(shares)) % 32] = np.nan
+    sums().launch(Launch(f"sums_{width}_{most}", (y, x), 1, 32))
+    exact = x[:width].astype(np.float64).sum() if not sick else np.nan
+    np.testing.assert_array_equal(np.isnan(y), sick)
+    np.testing.assert_allclose(y, np.full(32, exact), rtol=2.0**-23, atol=32 * most * 2.0**-45)

@@ -18,7 +18,11 @@ from tests.softmax_instances import PATHS, SOFTMAX, Case, example, launch_of, wo
 
 BARRIER = re.compile(r"\b(?:__syncthreads|cluster_arrive\w*|cluster_wait\w*|inbox_(?:open|expect|wait)|copy_async_wait\w*)\b[^;{}]*;")
 # Two rows share a word only where elements are smaller than words, and only in a tile.
-SHARING = [example(path, "bfloat16" if path == "v9" else "float32", True) for path in PATHS if not path.startswith("v6") and not path.endswith("inputs")]
+SHARING = [
+    example(path, "bfloat16" if path == "v9" else "float32", True)
+    for path in PATHS
+    if not path.startswith("v6") and not path.endswith("inputs")
+]
 
 
 def code_of(case: Case) -> str:

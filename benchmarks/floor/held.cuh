@@ -13,6 +13,7 @@ template <class Element, int vector, int items, Hold hold, Edges edges>
 struct Held {
     using Packed = Words<Element, vector>;
     using PartExp = PartExponential<sizeof(Element)>;
+    static constexpr int size = items * vector;
     static constexpr unsigned impossible = 0x7f812345u;
     Packed pack[items];
     float exponential[items * vector];  // the first one stands for all
@@ -26,7 +27,7 @@ struct Held {
     __device__ __forceinline__ Partial reduce(float = 0.0f) {
         const float largest = maximum();
         const Partial part[1] = {{largest, sum(PartExp(largest))}};
-        return combine_partials<PartExp, lanes_per_warp>(part);
+        return combine_partials<PartExp, lanes_per_warp, items * vector>(part);
     }
 
     __device__ __forceinline__ float maximum() const {

@@ -1,7 +1,7 @@
 // Stands in for templates/softmax/partial.cuh in a floor: the same exchange of (maximum, sum), with sums that are only added.
 
 #include "exponential.cuh"
-#include "shuffle.cuh"
+#include "warp.cuh"
 
 constexpr float least_maximum = -0x1.fffffep127f;
 
@@ -11,21 +11,13 @@ struct PartExponential : Exponential {
     static __device__ __forceinline__ float factor(float, float) { return 1.0f; }
 };
 
-__device__ __forceinline__ float warp_maximum(float value) {
-#ifdef AUTOTUNE_EMULATOR
-    return combine_lanes<Max, lanes_per_warp>(value);
-#else
-    return __int_as_float(__reduce_max_sync(0xffffffffu, __float_as_int(value)));
-#endif
-}
-
 __device__ __forceinline__ float inverse_of(float sum) { return sum; }
 
 struct alignas(8) Partial {
     float maximum, sum;
 };
 
-template <class PartExp, int width, int count>
+template <class PartExp, int width, int most, int count>
 __device__ __forceinline__ Partial combine_partials(const Partial (&part)[count]) {
     float maximum = part[0].maximum, sum = part[0].sum;
 #pragma unroll
@@ -33,10 +25,10 @@ __device__ __forceinline__ Partial combine_partials(const Partial (&part)[count]
         maximum = fmaxf(maximum, part[i].maximum);
         sum += part[i].sum;
     }
-    return {width > 1 ? warp_maximum(maximum) : maximum, combine_lanes<Sum, width>(sum)};
+    return {width > 1 ? warp_maximum(maximum) : maximum, warp_sum<width, most>(sum)};
 }
 
-template <class PartExp, int count>
+template <class PartExp, int count, int elements>
 __device__ __forceinline__ Partial combine_shared(const Partial* partial) {
     constexpr int width = count <= 4 ? 1 : count < lanes_per_warp ? next_power_of_two(count) : lanes_per_warp;
     constexpr int each = (count + width - 1) / width;
@@ -47,7 +39,7 @@ __device__ __forceinline__ Partial combine_shared(const Partial* partial) {
         part[i] = {least_maximum, 0.0f};
         if (i * width + lane < count) part[i] = partial[i * width + lane];
     }
-    return combine_partials<PartExp, width>(part);
+    return combine_partials<PartExp, width, elements * each>(part);
 }
 
 __device__ __forceinline__ unsigned long long word_of(Partial partial) {

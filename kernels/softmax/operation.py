@@ -38,7 +38,12 @@ FITTED = {
     "v9": ("items",),
     "v10": ("edges",),
 }
-THREADS_PER_ROW = {"v6": ("lanes",), "v7": ("block",), "v8": ("cluster", "block"), "v9": ("lanes",)}  # the product of these, each with `items` packs
+THREADS_PER_ROW = {
+    "v6": ("lanes",),
+    "v7": ("block",),
+    "v8": ("cluster", "block"),
+    "v9": ("lanes",),
+}  # the product of these, each with `items` packs
 
 # The parameter that shares a row among threads: it may also follow from the problem, as so many packs a thread.
 SHARED_AMONG = {
@@ -118,7 +123,10 @@ def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, V
             for hold in holds:
                 yield "v7", {"block": _power(row_packs / share, 64, 1024), "vector": vector, "hold": hold}
     else:
-        tile: tuple[str, dict[str, Value]] = ("v9", {"warps": 2, "lanes": _power(problem.cols / 16, 1, 32), "rows": 4 if problem.cols <= 8 else 2})
+        tile: tuple[str, dict[str, Value]] = (
+            "v9",
+            {"warps": 2, "lanes": _power(problem.cols / 16, 1, 32), "rows": 4 if problem.cols <= 8 else 2},
+        )
         whole = [width for width in (vector, vector // 2) if width and packs.placed(problem, width, "exact")[0]]
         if not whole and problem.cols <= 128:
             yield tile

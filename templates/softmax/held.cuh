@@ -43,7 +43,7 @@ struct Held {
     __device__ __forceinline__ Partial reduce(float before = 0.0f) {
         Partial part[chunks];
         reduce_chunks<0, later>(part, zero_of(before));
-        return combine_partials<PartExp, lanes_per_warp>(part);
+        return combine_partials<PartExp, lanes_per_warp, size>(part);
     }
 
     // The largest element, or the least finite number.

@@ -5,7 +5,7 @@
 
 #include "batch.cuh"
 #include "exponential.cuh"
-#include "shuffle.cuh"
+#include "warp.cuh"
 
 constexpr float least_maximum = -0x1.fffffep127f;
 
@@ -43,19 +43,6 @@ struct PartExponential<2> {
     static __device__ __forceinline__ bool small(float maximum) { return fabsf(maximum) < 0x1p24f; }
 };
 
-// The largest of the values of all lanes of a warp, in all of them, by one instruction (PTX ISA, redux.sync) instead of five shuffles
-// that wait for one another. As integers floats keep their order once the lower bits of negative ones are flipped; a NaN may win, and then
-// its row is NaN, as it must be.
-__device__ __forceinline__ float warp_maximum(float value) {
-#ifdef AUTOTUNE_EMULATOR
-    return combine_lanes<Max, lanes_per_warp>(value);
-#else
-    const int bits = __float_as_int(value);
-    const int most = __reduce_max_sync(0xffffffffu, bits ^ (bits >> 31 & 0x7fffffff));
-    return __int_as_float(most ^ (most >> 31 & 0x7fffffff));
-#endif
-}
-
 // 1 / sum to one unit in the last place (PTX ISA, rcp.approx); no sum of a row is denormal.
 __device__ __forceinline__ float inverse_of(float sum) {
 #ifdef AUTOTUNE_EMULATOR
@@ -73,8 +60,8 @@ struct alignas(8) Partial {
 };
 
 // `count` parts that each lane has, of which each group of `width` neighbouring lanes of a warp has the same ones, put together in all
-// lanes. The maximum comes first, so that all are brought to it at the same time.
-template <class PartExp, int width, int count>
+// lanes. The maximum comes first, so that all are brought to it at the same time. No lane's sum is more than `most`.
+template <class PartExp, int width, int most, int count>
 __device__ __forceinline__ Partial combine_partials(const Partial (&part)[count]) {
     float maximum = part[0].maximum, sum[count];
 #pragma unroll
@@ -82,12 +69,12 @@ __device__ __forceinline__ Partial combine_partials(const Partial (&part)[count]
     if constexpr (width > 1) maximum = warp_maximum(maximum);
 #pragma unroll
     for (int i = 0; i < count; i++) sum[i] = part[i].sum * PartExp::factor(part[i].maximum, maximum);
-    return {maximum, combine_lanes<Sum, width>(fold_values<Sum, count>(sum))};
+    return {maximum, warp_sum<width, most>(fold_values<Sum, count>(sum))};
 }
 
-// `count` parts in shared memory put together, in all lanes of every warp that calls this. Four are read by every lane, which takes less
+// `count` parts of up to `elements` in shared memory put together, in all lanes of every warp that calls this. Four are read by every lane, which takes less
 // time than shuffles do; of more, the warps of a block would wait for one another's exponentials.
-template <class PartExp, int count>
+template <class PartExp, int count, int elements>
 __device__ __forceinline__ Partial combine_shared(const Partial* partial) {
     constexpr int width = count <= 4 ? 1 : count < lanes_per_warp ? next_power_of_two(count) : lanes_per_warp;
     constexpr int each = (count + width - 1) / width;
@@ -98,7 +85,7 @@ __device__ __forceinline__ Partial combine_shared(const Partial* partial) {
         part[i] = {least_maximum, 0.0f};
         if (i * width + lane < count) part[i] = partial[i * width + lane];
     }
-    return combine_partials<PartExp, width>(part);
+    return combine_partials<PartExp, width, elements * each>(part);
 }
 
 // A part as the 64 bits that are exchanged, and back.

@@ -51,5 +51,5 @@ __device__ __forceinline__ Partial stream(const Row<Element, vector, edges>& row
         }
     }
     const Partial mine[1] = {{maximum, sum.total}};
-    return combine_partials<PartExp, lanes_per_warp>(mine);
+    return combine_partials<PartExp, lanes_per_warp, 0>(mine);
 }

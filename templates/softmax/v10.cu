@@ -9,11 +9,12 @@
 #include "grid.cuh"
 #include "held.cuh"
 
+constexpr int most_blocks = 264;   // of a row, as the definition says
 constexpr int counter_bytes = 32;  // a counter has a sector of the L2 cache to itself
 using Word = unsigned long long;
 
-// The parts of all `split` blocks of a row put together by one warp. Returns whether all were there in time.
-template <class PartExp>
+// The parts of all `split` blocks of a row put together by one warp; their sums are at most `most`. Returns whether all were there in time.
+template <class PartExp, int most>
 __device__ __forceinline__ bool gather(const Word* published, int split, Partial& all) {
     constexpr int count = 4;  // words a lane reads at once
     const int lane = threadIdx.x % lanes_per_warp;
@@ -35,7 +36,7 @@ __device__ __forceinline__ bool gather(const Word* published, int split, Partial
         }
 #pragma unroll
         for (int i = 0; i < count; i++) part[i] = partial_of(word[i]);
-        all = combine_partials<PartExp, lanes_per_warp>(part);
+        all = combine_partials<PartExp, lanes_per_warp, most>(part);
         if (first - lane + count * lanes_per_warp >= split) return true;
         part[count] = {all.maximum, lane == 0 ? all.sum : 0.0f};
     }
@@ -69,10 +70,10 @@ __device__ __forceinline__ void softmax_v10(Element* output, const Element* inpu
     if (thread % lanes_per_warp == 0) partial[warp] = mine;
     __syncthreads();  // every warp's part is written before the first warp reads them all
     if (warp == 0) {
-        const Partial here = combine_shared<PartExp, warps>(partial);
+        const Partial here = combine_shared<PartExp, warps, lanes_per_warp * Part::size>(partial);
         if (thread == 0) store_word(published + rank, word_of(here));
         Partial all;
-        const bool complete = gather<PartExp>(published, split, all);
+        const bool complete = gather<PartExp, most_blocks * block * Part::size>(published, split, all);
         if (thread == 0) {
             total[0] = all;
             gathered[0] = complete;
@@ -87,7 +88,7 @@ __device__ __forceinline__ void softmax_v10(Element* output, const Element* inpu
         const Partial again = stream<Element, vector, edges, block, 1>(row, thread);
         if (thread % lanes_per_warp == 0) partial[warp] = again;
         __syncthreads();  // every warp's part is written before any warp reads them all
-        all = combine_shared<PartExp, warps>(partial);
+        all = combine_shared<PartExp, warps, 0>(partial);
         part.load(row, first, block);  // again, so that its registers are free meanwhile
         part.reduce();
     }

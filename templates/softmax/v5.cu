@@ -21,7 +21,7 @@ __device__ __forceinline__ void softmax_v5(Element* output, const Element* input
     SHARED_ARRAY(Partial, partial, warps);
     if (thread % lanes_per_warp == 0) partial[thread / lanes_per_warp] = mine;
     __syncthreads();  // every warp's part is written before any warp reads them all
-    const Partial all = combine_shared<PartExp, warps>(partial);
+    const Partial all = combine_shared<PartExp, warps, 0>(partial);
 
     // Write
     const float scale = inverse_of(all.sum);

@@ -24,7 +24,8 @@ __device__ __forceinline__ void softmax_v6(Element* output, const Element* input
     for (int r = 0; r < rows_per_group; r++) {
         const float mine = part[r].maximum();
         const float maximum = lanes == lanes_per_warp ? warp_maximum(mine) : combine_lanes<Max, lanes>(mine);
-        const float scale = inverse_of(combine_lanes<Sum, lanes>(part[r].sum(PartExp(maximum))));
+        const float sum = part[r].sum(PartExp(maximum));
+        const float scale = inverse_of(lanes == lanes_per_warp ? warp_sum<lanes_per_warp, Part::size>(sum) : combine_lanes<Sum, lanes>(sum));
         part[r].store({output, input, first + r * groups, rows, cols, output_stride, input_stride}, lane, lanes,
                       [&](int i, int e) { return part[r].exponential[i * vector + e] * scale; });
     }

@@ -40,7 +40,7 @@ __device__ __forceinline__ void softmax_v8(Element* output, const Element* input
         if (threadIdx.x == 0) inbox_expect(inbox + r, parts * sizeof(Partial));
         if (lane < cluster) inbox_send(inbox + r, &partial[r * parts + rank * warps + warp], lane, mine);
         inbox_wait(inbox + r);  // every part is written before any warp reads them all, and before a block that is written to ends
-        all = combine_shared<PartExp, parts>(partial + r * parts);
+        all = combine_shared<PartExp, parts, lanes_per_warp * Part::size>(partial + r * parts);
         part[r].store(row(r), first, stride, all);
     }
 }
