@@ -168,7 +168,7 @@ def _in_wide_clusters(row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[
     """Clusters of 16 for rows that leave each thread more packs than are good for it, and yet need not be read twice."""
     for block in (128, 256, 512):
         if 16 < row_packs / (16 * block) <= 32:
-            yield "v8", {"cluster": 16, "block": block, "hold": holds[-1]}
+            yield "v8", {"cluster": 16, "block": block, "rows": 1, "hold": holds[-1]}
 
 
 def _across_the_grid(vector: int, row_packs: int, most_blocks: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:
