@@ -4,19 +4,13 @@
 
 // What is held: the exponentials as floats, or the inputs, whose exponentials are computed twice. Of 16-bit elements the inputs take
 // half the registers, so that more of them are in flight.
-#ifndef CHUNK_E
-#define CHUNK_E 4
-#endif
-#ifndef CHUNK_I
-#define CHUNK_I 32
-#endif
-#ifndef ORDERED
-#define ORDERED 1
-#endif
 enum Hold { exponentials, inputs };
 
+// Packs of a thread that are summed against a maximum of their own, as soon as they are there and while later ones are still coming.
+constexpr int most_at_once[] = {4, 32};  // by Hold
+
 // After all loads of a thread: the compiler, which otherwise delays later ones until earlier packs are summed, keeps that order.
-// What it stops at tells a kernel that was launched to follow this one that it may start (PTX ISA, griddepcontrol); others are not concerned.
+// What it stops at lets a kernel start that was launched as a dependent of this one (PTX ISA, griddepcontrol), and is nothing to others.
 __device__ __forceinline__ void all_is_asked_for() {
 #if !defined(AUTOTUNE_EMULATOR) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -28,8 +22,7 @@ struct Held {
     using Packed = Words<Element, vector>;
     using PartExp = PartExponential<sizeof(Element)>;
     static constexpr int size = items * vector;
-    // Packs that are summed against a maximum of their own, as soon as they are there and while later ones are still coming.
-    static constexpr int most = hold == exponentials ? CHUNK_E : CHUNK_I, chunk = items < most ? items : most, chunks = (items + chunk - 1) / chunk;
+    static constexpr int chunk = items < most_at_once[hold] ? items : most_at_once[hold], chunks = (items + chunk - 1) / chunk;
     Packed pack[items];
     float exponential[hold == exponentials ? size : 1];
     float against[chunks];  // the maximum that each chunk was summed against
@@ -125,6 +118,6 @@ private:
         }
         against[c] = fmaxf(least_maximum, largest_value<Element>(largest_word<Element, count>(largest)));
         part[c] = {against[c], sum<first, count>(PartExp(against[c]))};
-        if constexpr (c + 1 < chunks) reduce_chunks<c + 1, ORDERED>(part, zero_of(part[c].sum));
+        if constexpr (c + 1 < chunks) reduce_chunks<c + 1, true>(part, zero_of(part[c].sum));
     }
 };

@@ -72,8 +72,8 @@ __device__ __forceinline__ Partial combine_partials(const Partial (&part)[count]
     return {maximum, warp_sum<width, most>(fold_values<Sum, count>(sum))};
 }
 
-// `count` parts of up to `elements` in shared memory put together, in all lanes of every warp that calls this. Four are read by every lane, which takes less
-// time than shuffles do; of more, the warps of a block would wait for one another's exponentials.
+// `count` parts of up to `elements` in shared memory put together, in all lanes of every warp that calls this. Four are read by every
+// lane, which takes less time than shuffles do; of more, the warps of a block would wait for one another's exponentials.
 template <class PartExp, int count, int elements>
 __device__ __forceinline__ Partial combine_shared(const Partial* partial) {
     constexpr int width = count <= 4 ? 1 : count < lanes_per_warp ? next_power_of_two(count) : lanes_per_warp;

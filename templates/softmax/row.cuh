@@ -37,7 +37,9 @@ struct Row {
     __device__ __forceinline__ bool edge(int j) const {
         return edges == masked && ((j == 0 && lead > 0) || (j == packs - 1 && (lead + cols) % vector != 0));
     }
-    __device__ __forceinline__ bool inside(int j, int e) const { return static_cast<unsigned>(j * vector + e - lead) < static_cast<unsigned>(cols); }
+    __device__ __forceinline__ bool inside(int j, int e) const {
+        return static_cast<unsigned>(j * vector + e - lead) < static_cast<unsigned>(cols);
+    }
 
     // Whether pack `j` is loaded by one instruction. If not, it is outside, or `fill_edge` loads it.
     __device__ __forceinline__ bool whole(int j) const { return j < packs && !(outermost && edge(j)); }

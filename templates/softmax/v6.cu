@@ -25,7 +25,8 @@ __device__ __forceinline__ void softmax_v6(Element* output, const Element* input
         const float mine = part[r].maximum();
         const float maximum = lanes == lanes_per_warp ? warp_maximum(mine) : combine_lanes<Max, lanes>(mine);
         const float sum = part[r].sum(PartExp(maximum));
-        const float scale = inverse_of(lanes == lanes_per_warp ? warp_sum<lanes_per_warp, Part::size>(sum) : combine_lanes<Sum, lanes>(sum));
+        const float all = lanes == lanes_per_warp ? warp_sum<lanes_per_warp, Part::size>(sum) : combine_lanes<Sum, lanes>(sum);
+        const float scale = inverse_of(all);
         part[r].store({output, input, first + r * groups, rows, cols, output_stride, input_stride}, lane, lanes,
                       [&](int i, int e) { return part[r].exponential[i * vector + e] * scale; });
     }

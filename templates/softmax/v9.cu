@@ -16,7 +16,8 @@ struct TileRow {
     int cols;
     int lead;  // elements of the first word that come before the row
 
-    __device__ __forceinline__ TileRow(Word* tile, int begin, int cols) : word(tile + begin / Of::per_word), cols(cols), lead(begin % Of::per_word) {}
+    __device__ __forceinline__ TileRow(Word* tile, int begin, int cols)
+        : word(tile + begin / Of::per_word), cols(cols), lead(begin % Of::per_word) {}
 
     __device__ __forceinline__ int words() const { return cols > 0 ? (lead + cols + Of::per_word - 1) / Of::per_word : 0; }
     __device__ __forceinline__ bool inside(int w, int e) const {

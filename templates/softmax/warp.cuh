@@ -3,10 +3,6 @@
 
 #include "shuffle.cuh"
 
-#ifndef SUM_REDUX
-#define SUM_REDUX 1
-#endif
-
 // The largest of the values of all lanes, in all of them. As integers floats keep their order once the lower bits of negative ones are
 // flipped; a NaN may win, and then its row is NaN, as it must be.
 __device__ __forceinline__ float warp_maximum(float value) {
@@ -46,7 +42,7 @@ __device__ __forceinline__ unsigned warp_sum_of_integers(unsigned value) {
 // of its units, a float has that integer in its lower bits. No order of the lanes changes the sum. With `most` 0 nothing is known of them.
 template <int width, int most>
 __device__ __forceinline__ float warp_sum(float value) {
-    if constexpr (width < 16 || most == 0 || !SUM_REDUX) {
+    if constexpr (width < 16 || most == 0) {
         return combine_lanes<Sum, width>(value);
     } else {
         constexpr int coarse = 22 - bits_of(most), fine = coarse + 23;
