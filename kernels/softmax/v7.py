@@ -18,7 +18,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 IN_PLACE = True
 LEAST_COMPUTE_CAPABILITY = (8, 0)
 
-OTHER_REGISTERS = 28  # besides those that hold the row
+OTHER_REGISTERS = 31  # besides those that hold the row
 MOST_REGISTERS = 96  # that hold the row: beyond, a block is alone on its SM and nothing overlaps
 MOST_WASTE = 1.25
 MOST_BYTES_BY_8 = 8 << 20  # of a matrix: in larger ones the memory is the limit, and accesses of 16 bytes are never slower

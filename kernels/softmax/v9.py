@@ -18,15 +18,16 @@ LEAST_COMPUTE_CAPABILITY = (8, 0)
 
 ACCESS_BYTES = 16
 WORD_BYTES = 4
-OTHER_REGISTERS = 40
+OTHER_REGISTERS = 44
 LEAST_TILE_BYTES, MOST_TILE_BYTES = 1024, 36 << 10
-MOST_HELD = 24  # words of a lane
+MOST_HELD = {4: 24, 2: 20}  # words of a lane, by the bytes of an element: where two rows may share a word, masks take registers too
 
 
 def bounds(configuration: Configuration) -> Bounds:
     # Tiles must be many, so that some are loaded while others are computed; left to itself the compiler takes more registers.
-    block, held = 32 * configuration.integer("warps"), configuration.integer("rows") * configuration.integer("items")
-    return Bounds(threads=block, blocks_per_sm=65536 // (block * (held + configuration.integer("items") + OTHER_REGISTERS)))
+    warps, rows, items = (configuration.integer(name) for name in ("warps", "rows", "items"))
+    registers = rows * items + 2 * items + OTHER_REGISTERS  # all rows' words, and one row's values
+    return Bounds(threads=32 * warps, blocks_per_sm=65536 // (32 * warps * registers))
 
 
 def applicable(configuration: Configuration, problem: Problem, device: Device) -> Verdict:
@@ -50,7 +51,7 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             f"{items} words for each of {lanes} lanes are too few or too many for a row of {problem.cols}",
         ),
         (fewest > 1 or lanes == 1, f"{lanes} lanes are too many for a row of {problem.cols}"),
-        (rows * items <= MOST_HELD, f"{rows} rows of {items} words are more than a lane holds"),
+        (rows * items <= MOST_HELD[problem.element_bytes], f"{rows} rows of {items} words are more than a lane holds"),
         (
             LEAST_TILE_BYTES <= tile_bytes <= MOST_TILE_BYTES,
             f"a tile of {tile_bytes} bytes is not between {LEAST_TILE_BYTES} and {MOST_TILE_BYTES}",
