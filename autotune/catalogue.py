@@ -8,7 +8,7 @@ Definitions are loaded from their path and never imported as modules, so a folde
 """
 
 import runpy
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from autotune.errors import UsageError
 from autotune.operation import Operation
 
 
+@cache
 def shipped(folder: str) -> Path:
     """The shipped folder `kernels`, `templates` or `results`: inside the installed package, else beside it in a checkout."""
     package = Path(__file__).resolve().parent
@@ -56,8 +57,8 @@ def load(name: str, kernels: Path | None = None) -> Operation:
 
 def _load(folder: Path) -> Operation:
     path = folder / "operation.py"
-    declared = _run(path, ("TOLERANCES", "SAFE", "reference", "bytes_moved"))
-    versions = [_load_version(folder, file) for file in sorted(folder.glob("v*.py"), key=_version_order)]
+    declared, code = _run(path, ("TOLERANCES", "SAFE", "reference", "bytes_moved"))
+    versions = [_load_version(folder, file, code) for file in sorted(folder.glob("v*.py"), key=_version_order)]
     version, parameters = declared["SAFE"]
     if version not in {v.name for v in versions}:
         raise UsageError(f"SAFE of {path} names {version}, which {folder} does not have; name one of its versions")
@@ -79,8 +80,8 @@ def _load(folder: Path) -> Operation:
     )
 
 
-def _load_version(folder: Path, path: Path) -> Version:
-    declared = _run(path, ("TEMPLATE", "PARAMETERS", "DTYPES", "IN_PLACE", "bounds", "applicable", "launch"))
+def _load_version(folder: Path, path: Path, operation_code: bytes) -> Version:
+    declared, code = _run(path, ("TEMPLATE", "PARAMETERS", "DTYPES", "IN_PLACE", "bounds", "applicable", "launch"))
     return Version(
         operation=folder.name,
         name=path.stem,
@@ -93,6 +94,8 @@ def _load_version(folder: Path, path: Path) -> Version:
         bounds=checked(path, declared["bounds"], Bounds),
         own_applicable=checked(path, declared["applicable"], Verdict),
         launch=checked(path, declared["launch"], Launch),
+        code=code,
+        operation_code=operation_code,
     )
 
 
@@ -110,15 +113,17 @@ def _parameters(path: Path, declared: Any) -> dict[str, tuple[Value, ...]]:
     return {name: tuple(values) for name, values in declared.items()}
 
 
-def _run(path: Path, needed: tuple[str, ...]) -> dict[str, Any]:
+def _run(path: Path, needed: tuple[str, ...]) -> tuple[dict[str, Any], bytes]:
+    """What the definition at `path` declares, and its text."""
     try:
+        code = path.read_bytes()
         declared = runpy.run_path(str(path))
     except (Exception, SystemExit) as error:
         raise UsageError(f"definition {path} could not be loaded: {type(error).__name__}: {error}") from error
     missing = [name for name in needed if name not in declared]
     if missing:
         raise UsageError(f"definition {path} lacks {', '.join(missing)}; see autotune/definition.py for what a definition declares")
-    return declared
+    return declared, code
 
 
 def _template(folder: Path, name: str) -> Path:

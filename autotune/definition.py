@@ -74,7 +74,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Version:
-    """One algorithm for an operation, as its definition file declares it."""
+    """One algorithm for an operation, as its definition file declares it.
+
+    `code` is what the file held when it was loaded, and `operation_code` what its operation's did.
+    """
 
     operation: str
     name: str
@@ -87,6 +90,8 @@ class Version:
     bounds: Callable[[Configuration], Bounds]
     own_applicable: Callable[[Configuration, Problem, Device], Verdict]
     launch: Callable[[Configuration, Problem, Device], Launch]
+    code: bytes
+    operation_code: bytes
 
     def configurations(self) -> list[Configuration]:
         """Every combination of the declared values, in declared order, whether or not it is applicable anywhere."""

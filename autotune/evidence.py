@@ -1,7 +1,8 @@
 """What the trials that are stored of a problem are worth today: evidence, or only a prior.
 
-A time depends on the template, the compiler's flags, the compiler, the driver, the device and the protocol. Times of other devices and
-protocols are never asked for. A trial of another template or other flags ran another program: a prior, no more. A trial under another
+A time depends on the template and what its definition adds (see `autotune.source`), the compiler's flags, the compiler, the driver, the
+device and the protocol. Times of other devices and protocols are never asked for. A trial of another template, another definition or other
+flags is of another program, or was checked otherwise: a prior, no more. A trial under another
 compiler or driver most likely still holds, so it stays in use until its problem is next tuned; then a sentinel, the best of them, is
 measured again, and all of them hold, or none does, as the fastest that was measured again does.
 """

@@ -173,7 +173,7 @@ def _unit(kernel: Version, unit: list[Configuration], dtype: str, arch: str, fla
         return [(unit[0], Failure(Outcome.COMPILE_ERROR, str(error)))]
     takes = resources(log)
     symbols = {c: source.symbol(kernel, c, dtype) for c in unit}
-    sha, said = source.read(kernel.template).sha, version(find())
+    sha, said = source.read(kernel).sha, version(find())
     return [(c, Instance(c, dtype, arch, s, sha, " ".join(flags), said, binary, takes.get(s))) for c, s in symbols.items()]
 
 

@@ -1,12 +1,16 @@
-"""From a template to the CUDA source of instances, and a template's identity.
+"""From a template to the CUDA source of instances, and the identity of all that their results depend on.
 
 A template `vK.cu` defines one device function template whose arguments are the element type and then the version's
 parameters, in declared order. `render` gives each instance an `extern "C"` entry through the INSTANCE macro of
 `templates/common.cuh`, so that one translation unit can hold many instances and each is found under its own symbol.
+
+How an instance is launched and what it is checked against is said by its definition and not by its template. So what `read` gives, and
+what is hashed, is the template and then that part of the definition, which a compiler skips.
 """
 
 import hashlib
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,33 +22,59 @@ from autotune.definition import Version
 from autotune.element import element
 from autotune.errors import UsageError
 from autotune.operation import Operation
+from autotune.reached import reached
 
 # A string or character literal, or a comment: literals are matched so that a "//" inside one is left alone.
 _TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"[ \t]*$', re.MULTILINE)
 
+# What decides about a launch and its check. Of what else is declared, some says where a kernel is used, such as `applicable`; the rest is
+# in a configuration, and so in its trials.
+_OF_VERSION = ("IN_PLACE", "bounds", "launch")
+_OF_OPERATION = ("TOLERANCES", "reference")
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A template with its includes in place. `sha` changes with the code and not with comments, spacing or file names."""
+    """What results of a version depend on: its template with includes in place, and what its definition adds.
+
+    `sha` is what tells it from others. It changes with the code and not with comments, spacing or file names.
+    """
 
     text: str
     sha: str
 
 
-@lru_cache(maxsize=128)
-def read(template: Path) -> Source:
-    """The template at `template` with each `#include "…"` replaced by that file, once, however often it is named.
-
-    Files are looked for beside the template and in `templates/`. Raises UsageError when one is missing.
-    """
-    text = _expand(template, seen=set())
-    return Source(text, identity(text))
+def read(version: Version) -> Source:
+    """What the results of `version` depend on, as its definition was when it was loaded. Raises UsageError as `expanded` does."""
+    return _source(expanded(version.template) + defined(version))
 
 
 def templates(operation: Operation) -> list[tuple[str, Source]]:
-    """The present template of every version of `operation`, with the version's name."""
-    return [(name, read(version.template)) for name, version in operation.versions.items()]
+    """What `read` gives for every version of `operation`, with the version's name."""
+    return [(name, read(version)) for name, version in operation.versions.items()]
+
+
+def defined(version: Version) -> str:
+    """What the definition of `version` adds to its template, as a text that a CUDA compiler skips (see `autotune.reached`)."""
+    lines = (
+        "\n#if 0  // not compiled: what results depend on besides",
+        f"version  // {', '.join(_OF_VERSION)}, and what they reach",
+        reached(version.code, _OF_VERSION),
+        f"operation  // {', '.join(_OF_OPERATION)}, and what they reach",
+        reached(version.operation_code, _OF_OPERATION),
+        "#endif\n",
+    )
+    return "\n".join(lines)
+
+
+@lru_cache(maxsize=128)
+def expanded(template: Path) -> str:
+    """The text at `template` with each `#include "…"` replaced by that file, once, however often it is named.
+
+    Files are looked for beside the template and in `templates/`. Raises UsageError when one is missing.
+    """
+    return _expand(template, seen={_file(template)})
 
 
 def identity(text: str) -> str:
@@ -71,7 +101,7 @@ def render(version: Version, configurations: Iterable[Configuration], dtype: str
     """One translation unit with an instance of `version` for each of `configurations`, each under its `symbol`."""
     kind = element(dtype)
     lines = [f"#include <{kind.header}>"] if kind.header else []
-    lines.append(read(version.template).text)
+    lines.append(expanded(version.template))
     lines.append('#line 1 "instances"')
     for configuration in configurations:
         bounds = version.bounds(configuration)
@@ -83,19 +113,34 @@ def render(version: Version, configurations: Iterable[Configuration], dtype: str
     return "\n".join(lines) + "\n"
 
 
-def _expand(path: Path, seen: set[Path]) -> str:
-    seen.add(path.resolve())
+@lru_cache(maxsize=128)
+def _source(text: str) -> Source:
+    return Source(text, identity(text))
+
+
+def _expand(path: Path, seen: set[tuple[int, int] | None]) -> str:
     text = path.read_text(encoding="utf-8")
     name = f"{path.parent.name}/{path.name}"
 
-    def included(match: re.Match[str]) -> str:
+    def replaced(match: re.Match[str]) -> str:
         for folder in (path.parent, shipped("templates")):
-            file = folder / match[1]
-            if file.is_file():
-                if file.resolve() in seen:
-                    return ""
+            included = folder / match[1]
+            file = _file(included)
+            if file in seen:
+                return ""
+            if file:
+                seen.add(file)
                 after = text.count("\n", 0, match.start()) + 2
-                return _expand(file, seen) + f'\n#line {after} "{name}"'
+                return _expand(included, seen) + f'\n#line {after} "{name}"'
         raise UsageError(f'template {path} includes "{match[1]}", which is neither beside it nor in {shipped("templates")}')
 
-    return f'#line 1 "{name}"\n' + _INCLUDE.sub(included, text)
+    return f'#line 1 "{name}"\n' + _INCLUDE.sub(replaced, text)
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """Which file it is, by whatever path; None when there is none. Told by one question to the system: a dispatcher waits for this."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None

@@ -105,7 +105,7 @@ class Tuning:
 
     @cached_property
     def _shas(self) -> dict[str, str]:
-        """The hash of each version's present template."""
+        """The hash of each version's present template and definition."""
         return {name: template.sha for name, template in source.templates(self._tools.operation)}
 
     @cached_property
@@ -202,7 +202,7 @@ class Tuning:
         return True
 
     def _sha(self, configuration: Configuration) -> str:
-        """The hash of the template that the configuration is made of."""
+        """The hash of the template and definition that the configuration is of."""
         instance = self._tools.workshop.find(configuration, self._problem.dtype)
         return instance.template_sha if instance else self._shas[configuration.version]
 

@@ -16,9 +16,9 @@ class ProblemSummary:
     """What a sweep did for one problem. `copy_us` is the device copy of the same bytes, None off a GPU.
 
     Of `space` configurations, `known` had been measured, failed or blocked before, `blocked` among them, and `done` were since. It ends
-    at `planned` of them, or None when that depends on what is found. `stale` earlier trials no longer count, because the template, the
-    flags, the compiler or the driver has changed since. `failures` counts what was said of failures, and `culprits` are the configurations
-    that each was said of.
+    at `planned` of them, or None when that depends on what is found. `stale` earlier trials no longer count, because the template, its
+    definition, the flags, the compiler or the driver has changed since. `failures` counts what was said of failures, and `culprits` are
+    the configurations that each was said of.
     """
 
     problem: Problem

@@ -86,7 +86,7 @@ def measure_kernel_tuner(sizes: list[tuple[int, int]], lang: str | None) -> list
     """Seconds and winner of `tune_kernel` at each size; `lang` is its backend, None for its default."""
     from kernel_tuner import tune_kernel  # type: ignore[import-not-found]
 
-    text = WITHOUT_HEADERS + source.read(load("softmax").version("v3").template).text + WRAPPER.replace("ENTRY", ENTRY)
+    text = WITHOUT_HEADERS + source.expanded(load("softmax").version("v3").template) + WRAPPER.replace("ENTRY", ENTRY)
     # NVRTC takes a lambda for a host function unless it is told otherwise; Kernel Tuner then loads what was not compiled.
     options = ["-O3", "-std=c++17"] if lang == "PYCUDA" else ["--std=c++17", "-default-device"]
 

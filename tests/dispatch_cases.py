@@ -67,7 +67,7 @@ def write_database(
         run = db.begin_run(device, Environment("0", "3", "linux"), COLD)
         shas = {}
         for name, version in SOFTMAX.versions.items():
-            text = source.read(version.template)
+            text = source.read(version)
             if stale:
                 text = source.Source(text.text + "int changed;", source.identity(text.text + "int changed;"))
             db.add_template("softmax", name, text)

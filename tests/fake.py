@@ -52,7 +52,7 @@ class FakeBackend:
     ) -> Iterator[tuple[Configuration, Instance | Failure]]:
         for c in configurations:
             self.compiled.append(c)
-            sha = source.read(version.template).sha
+            sha = source.read(version).sha
             symbol = source.symbol(version, c, dtype)
             binary = b"\x7fELF" + symbol.encode()
             built = Instance(c, dtype, "sm_90", symbol, sha, self.flags, self.environment.compiler, binary, Resources(32, 0, 0, 128))

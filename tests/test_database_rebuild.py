@@ -46,13 +46,13 @@ def operation(tmp_path: Path) -> Operation:
 @pytest.fixture
 def db(tmp_path: Path, operation: Operation) -> Iterator[Database]:
     with Database(tmp_path / "mine.sqlite", create=True) as db:
-        db.add_template("softmax", "v3", source.read(operation.version("v3").template))
+        db.add_template("softmax", "v3", source.read(operation.version("v3")))
         yield db
 
 
 def measure(db: Database, operation: Operation, configuration: Configuration, kind: str, *times_us: float, replayed: bool = False) -> int:
     run = db.begin_run(DEVICE, ENVIRONMENT, COLD)
-    sha = source.read(operation.version("v3").template).sha
+    sha = source.read(operation.version("v3")).sha
     built = replace(instance(configuration), template_sha=sha)
     rounds = [Round(kind, times_us, 16)]  # type: ignore[arg-type]
     return db.record(run, PROBLEM, configuration, sha, Outcome.OK, instance=built, check=Check(0.0, 90.0), rounds=rounds, replayed=replayed)
@@ -84,7 +84,7 @@ def test_finals_outrank_faster_screening_and_make_the_choice_confirmed(db: Datab
 def test_failed_blocked_and_replayed_trials_are_not_chosen(db: Database, operation: Operation) -> None:
     db.finish(measure(db, operation, A, "screen", 10.0), Outcome.CRASHED)
     measure(db, operation, B, "screen", 20.0)
-    db.block(DEVICE, "softmax", B, source.read(operation.version("v3").template).sha, "float32", "by hand")
+    db.block(DEVICE, "softmax", B, source.read(operation.version("v3")).sha, "float32", "by hand")
     measure(db, operation, C, "screen", 45.0)
     measure(db, operation, A, "screen", 5.0, replayed=True)
     db.rebuild({"softmax": operation})
@@ -107,12 +107,12 @@ def test_a_changed_template_makes_its_times_stale_and_keeps_them(db: Database, o
     assert db.stale(operation) == []
     template = operation.version("v3").template
     template.write_text("// only a comment is new\n" + template.read_text())
-    source.read.cache_clear()
+    source.expanded.cache_clear()
     assert db.stale(operation) == []
     template.write_text(template.read_text() + "__device__ int changed;\n")
-    source.read.cache_clear()
+    source.expanded.cache_clear()
     assert [(row["parameters"], row["state"], row["why"]) for row in db.stale(operation)] == [
-        ({"block": 256}, "stale", "the template has changed since")
+        ({"block": 256}, "stale", "the template or its definition has changed since")
     ]
     assert db.rebuild({"softmax": operation}) == Rebuilt(settled=0, stale=1, unknown=0)
     assert [(row["state"], row["time_us"]) for row in db.best()] == [("stale", 40.0)]
@@ -132,6 +132,6 @@ def test_another_compiler_or_driver_makes_a_best_stale_with_the_reason(db: Datab
 def test_an_operation_that_is_not_here_keeps_its_best(db: Database, operation: Operation) -> None:
     problem = replace(PROBLEM, operation="nowhere")
     run = db.begin_run(DEVICE, ENVIRONMENT, WARM)
-    db.add_template("nowhere", "v3", source.read(operation.version("v3").template))
-    db.record(run, problem, A, source.read(operation.version("v3").template).sha, Outcome.OK, rounds=[Round("screen", (1.0,), 1)])
+    db.add_template("nowhere", "v3", source.read(operation.version("v3")))
+    db.record(run, problem, A, source.read(operation.version("v3")).sha, Outcome.OK, rounds=[Round("screen", (1.0,), 1)])
     assert db.rebuild() == Rebuilt(settled=0, stale=0, unknown=1)

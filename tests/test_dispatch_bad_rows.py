@@ -96,7 +96,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     whole = write_database(folder / "whole.sqlite", SIZES, stored=[SOFTMAX.safe])
     write_database(whole, [(512, 512, V3)], device=replace(H200, name="NVIDIA H100"))
     with Database(whole) as db:
-        sha = source.read(SOFTMAX.version("v2").template).sha
+        sha = source.read(SOFTMAX.version("v2")).sha
         db.pin(H200, "softmax", "float32", (1, 1), (2000, 2000), V2, author="me", why="calm")
         db.block(H200, "softmax", V2, sha, "float32", "it hums", Problem("softmax", *BLOCKED))
         db.store_selector(H200, "softmax", "float32", "tree", "{}", "of no use", (1.0, 1.0, 1.0))

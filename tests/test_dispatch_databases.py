@@ -39,8 +39,8 @@ def test_tuned_sizes_pins_blocks_and_instances_are_read(tmp_path: Path) -> None:
     path = write_database(tmp_path / "db.sqlite", [(64, 128, V3)], stored=[SAFE])
     with Database(path) as db:
         db.pin(H200, "softmax", "float32", (1, 10), (1, 20), V2, author="me", why="calm")
-        db.block(H200, "softmax", V4, source.read(SOFTMAX.version("v4").template).sha, "float32", "it hung")
-        db.block(H200, "softmax", V2, source.read(SOFTMAX.version("v2").template).sha, "float32", "it hummed")
+        db.block(H200, "softmax", V4, source.read(SOFTMAX.version("v4")).sha, "float32", "it hung")
+        db.block(H200, "softmax", V2, source.read(SOFTMAX.version("v2")).sha, "float32", "it hummed")
         db.unblock(H200, "softmax", V2, "float32")
     knowledge = known(path)
     (entry,) = knowledge.tuned

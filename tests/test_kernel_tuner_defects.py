@@ -289,7 +289,7 @@ def _only(operation: Operation, version: str) -> Operation:
 def _forget() -> None:
     from autotune import source
 
-    source.read.cache_clear()
+    source.expanded.cache_clear()
 
 
 def test_6_an_output_of_zeros_is_wrong_however_small_the_expected_values_are() -> None:

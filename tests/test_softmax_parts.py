@@ -136,7 +136,7 @@ __global__ void sums(float* output, const float* input) { output[threadIdx.x] = 
 @cache
 def sums() -> Library:
     folder = catalogue.shipped("templates")
-    return Library(build.library("".join(source.read(folder / name).text for name in ("common.cuh", "softmax/warp.cuh")) + KERNEL + SUMS))
+    return Library(build.library("".join(source.expanded(folder / name) for name in ("common.cuh", "softmax/warp.cuh")) + KERNEL + SUMS))
 
 
 @settings(max_examples=60, deadline=None)

@@ -107,7 +107,7 @@ class Compiler:
             dtype=dtype,
             arch=self._arch,
             symbol=source.symbol(version, configuration, dtype),
-            template_sha=source.read(version.template).sha,
+            template_sha=source.read(version).sha,
             flags=self._flags,
             compiler=self.version,
             binary=binary,
@@ -120,9 +120,9 @@ def support_source(dtype: str, operation: Operation | None) -> str:
     kind = element(dtype)
     lines = [f"#include <{kind.header}>"] if kind.header else []
     lines += [f"#define ELEMENT {kind.cuda}", f"#define BITS {BITS[kind.bytes]}"]
-    lines += [source.read(shipped("templates") / "autotune" / name).text for name in ("fill.cu", "compare.cu", "flush.cu", "copy.cu")]
+    lines += [source.expanded(shipped("templates") / "autotune" / name) for name in ("fill.cu", "compare.cu", "flush.cu", "copy.cu")]
     if operation and operation.reference_template:
-        lines.append(source.read(operation.reference_template).text)
+        lines.append(source.expanded(operation.reference_template))
     return "\n".join(lines) + "\n"
 
 

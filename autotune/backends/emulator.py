@@ -163,7 +163,7 @@ def _instance(version: Version, configuration: Configuration, dtype: str, binary
         dtype=dtype,
         arch=platform.machine(),
         symbol=symbol(version, configuration, dtype),
-        template_sha=read(version.template).sha,
+        template_sha=read(version).sha,
         flags=" ".join(build.flags()),
         compiler=build.compiler_version(),
         binary=binary,

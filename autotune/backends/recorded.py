@@ -66,7 +66,7 @@ class RecordedBackend:
         return self._database.templates_tried(operation.name)
 
     def stale(self, operation: Operation, problems: Iterable[Problem]) -> int:
-        """How many of the recorded trials of `problems` are of templates that have changed since."""
+        """How many of the recorded trials of `problems` are of templates or definitions that have changed since."""
         current = {name: present.sha for name, present in source.templates(operation)}
         recorded = [(c, trial) for problem in problems for c, trial in self._recorded(problem).items()]
         return sum(trial.template_sha != current.get(c.version) for c, trial in recorded)

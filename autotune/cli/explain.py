@@ -125,7 +125,7 @@ def source_command(operation: str, size: str, dtype: str | None, device: str | N
         raise UsageError(f"no kernel for {story.problem} is stored for {story.device.name}; {shlex.join(made)} stores one")
     version = operation_of(operation, kernels).version(story.chosen.configuration.version)
     click.echo(f"// {story.problem} on {story.device.name}: {story.chosen.configuration}, tier {story.tier}")
-    click.echo(source.render(version, [story.chosen.configuration], story.problem.dtype), nl=False)
+    click.echo(source.render(version, [story.chosen.configuration], story.problem.dtype) + source.defined(version), nl=False)
 
 
 def _named(path: Path) -> str:

@@ -77,7 +77,7 @@ def best(
 
 
 def _marked(database: Database, found: list[Row]) -> list[Row]:
-    """The rows of `best`, those of templates that have changed since marked as stale."""
+    """The rows of `best`, those of templates or definitions that have changed since marked as stale."""
     stale = {row["trial"] for name in _known(found) for row in database.stale(load(name))}
     return [row | {"state": "stale"} if row["trial"] in stale and row["state"] != "blocked" else row for row in found]
 

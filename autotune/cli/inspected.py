@@ -37,8 +37,8 @@ BEST = (
         "state",
         right=False,
         rank=2,
-        meaning="confirmed by a final race of the fastest, provisional before that race, stale where the template has changed since, "
-        "blocked where the configuration must not be selected",
+        meaning="confirmed by a final race of the fastest, provisional before that race, stale where the template or its "
+        "definition has changed since, blocked where the configuration must not be selected",
     ),
 )
 RUNNER_UP = (
@@ -107,8 +107,10 @@ DEVICES = (
 VERSIONS = (
     OPERATION,
     VERSION,
-    Column("template_sha", "template", lambda value: value[:12], right=False, meaning="the beginning of its source's hash"),
-    Column("configurations", "configurations tried", meaning="how many different ones of this template have trials"),
+    Column(
+        "template_sha", "template", lambda value: value[:12], right=False, meaning="the beginning of the hash of its source and definition"
+    ),
+    Column("configurations", "configurations tried", meaning="how many different ones of it have trials"),
     Column("trials", "trials"),
     Column("best_on", "best on problems"),
 )

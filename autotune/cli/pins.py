@@ -103,7 +103,7 @@ def block_command(
     db: Path | None,
     kernels: Path | None,
 ) -> None:
-    """Neither try nor select CONFIGURATION for OPERATION, or with --size only there, until its template changes or it is unblocked."""
+    """Neither try nor select CONFIGURATION for OPERATION, or with --size only there, until its template or definition changes or it is unblocked."""
     require_text("reason", why)
     loaded = operation_of(operation, kernels)
     name = dtype_of(loaded, dtype)
@@ -113,7 +113,7 @@ def block_command(
         raise UsageError(f"{chosen} is the kernel of last resort of {operation}, which cannot be blocked; block another")
     with Database(db or default_path()) as database:
         found = known_device(database, device)
-        template = source.read(loaded.version(chosen.version).template)
+        template = source.read(loaded.version(chosen.version))
         database.add_template(operation, chosen.version, template)
         database.block(found, operation, chosen, template.sha, name, why, problem)
         settled = _settled_again(database, found, loaded, chosen, name, problem)
@@ -229,8 +229,8 @@ def _example(version: str, declared: Any) -> str:
 
 
 def _stored(database: Database, operation: Operation, configuration: Configuration, dtype: str, device: Device) -> bool:
-    """Whether the dispatcher could load an instance of today's template, from here or from a shipped database."""
-    template = source.read(operation.version(configuration.version).template).sha
+    """Whether the dispatcher could load an instance of today's template and definition, from here or from a shipped database."""
+    template = source.read(operation.version(configuration.version)).sha
     wanted = (operation.name, configuration.version, configuration.to_json(), dtype, device.arch, template)
     query = "SELECT 1 FROM stored_instances WHERE (operation, version, parameters, dtype, arch, template_sha) = (?, ?, ?, ?, ?, ?)"
     if database.select(query, wanted):

@@ -55,7 +55,8 @@ class PlainWatcher(Watcher):
     def settled(self, summary: ProblemSummary) -> None:
         if summary.stale and summary.new_trials:
             self._say(
-                f"{summary.problem}: {summary.stale} earlier trials no longer count: the kernel, its compiler or the driver has changed"
+                f"{summary.problem}: {summary.stale} earlier trials no longer count: "
+                "the kernel, its definition, its compiler or the driver has changed"
             )
         for message, count in summary.failures.most_common(SHOWN_FAILURES):
             self._say(f"{summary.problem}: {count} x {message}{culprits(list(summary.culprits.get(message, ())))}")

@@ -21,7 +21,7 @@ COLUMNS = (
 
 @click.command("prune")
 @click.option("--older-than", type=NumberRange(min=0), metavar="DAYS", help="Trials made more than this many days ago.")
-@click.option("--stale", is_flag=True, help="Trials of a template that is not the present one.")
+@click.option("--stale", is_flag=True, help="Trials of a template or definition that is not the present one.")
 @click.option("--superseded", is_flag=True, help="Trials that were repeated later with at least the same care on the same device.")
 @click.option("--replayed", is_flag=True, help="Trials that were replayed from another database.")
 @click.option("--failed", is_flag=True, help="Trials that failed.")

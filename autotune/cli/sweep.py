@@ -110,7 +110,7 @@ def sweep_command(
         if selected.why and not as_json:
             click.echo(f"{selected.why}{note}")
         if isinstance(backend, RecordedBackend) and not as_json and (stale := backend.stale(chosen_operation, problems)):
-            click.echo(f"{stale} of these measurements are of templates that have changed since{note}")
+            click.echo(f"{stale} of these measurements are of templates or definitions that have changed since{note}")
         summary = sweep(
             chosen_operation,
             problems,

@@ -100,7 +100,7 @@ class Decider(Connection):
         reason: str,
         problem: Problem | None = None,
     ) -> None:
-        """Never select `configuration` again on `device` for `dtype`, as long as its template is this one.
+        """Never select `configuration` again on `device` for `dtype`, as long as its template and definition are these.
 
         With `problem`, for that problem alone. Blocking it again does nothing. Where it was the best, that is marked as blocked. Raises
         UsageError where `reason` is blank or no text: a row of `blocked` without a reason is a block that was taken away.

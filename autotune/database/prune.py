@@ -44,7 +44,7 @@ class Rule:
 OLDER = Rule("older-than", "made more than that many days ago", "julianday('now') - julianday(t.created) > ?")
 STALE = Rule(
     "stale",
-    "of a template that is not the present one",
+    "of a template or definition that is not the present one",
     "s.operation IN (SELECT key FROM json_each(?1)) AND s.sha NOT IN (SELECT n.value FROM json_each(?1) o, json_each(o.value) n) "
     f"AND s.version <> '{KERNEL_TUNER}'",
 )

@@ -84,7 +84,7 @@ class Reader(Connection):
     ) -> list[StoredTrial]:
         """The trials of `device` under `timing`, oldest first; of one problem, operation, set of templates or origin when given.
 
-        A trial whose `template_sha` is not its definition's present one is stale: a prior, not evidence.
+        A trial whose `template_sha` is not its version's present one is stale: a prior, not evidence.
         """
         where, parameters = [UNDER], under(device, timing)
         if problem:

@@ -44,8 +44,8 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         """Make `best` again from all trials, problem by problem, or of those alone that are in `only`; doing it again changes nothing.
 
         `operations` are those to go by, by name; others are taken from the shipped ones. A problem whose trials are all of templates
-        that have changed keeps its best, marked stale; one whose operation is not here keeps its best as it is. `progress` is told how
-        many problems are done, of how many.
+        or definitions that have changed keeps its best, marked stale; one whose operation is not here keeps its best as it is.
+        `progress` is told how many problems are done, of how many.
         """
         known = dict(operations or {})
         order: dict[str, Order] = {}
@@ -65,9 +65,9 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         return Rebuilt(**counts)
 
     def stale(self, operation: Operation, environment: Environment | None = None) -> list[Row]:
-        """The rows of `best` that should be measured again, each with `why`: its template, or the compiler or driver, has changed.
+        """The rows of `best` that should be measured again, each with `why`: another template, definition, compiler or driver.
 
-        The first makes a time a prior and no more. The others leave it in use until it is confirmed or replaced.
+        The first two make a time a prior and no more. The others leave it in use until it is confirmed or replaced.
         """
         current = templates_here(operation)
         reasons = ((row, _why_stale(row, current, environment)) for row in self.best(operation.name))
@@ -152,7 +152,7 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
 
 
 def templates_here(operation: Operation) -> dict[str, str]:
-    """The hash of each version's template as its definition has it today, by the version's name."""
+    """The hash of each version's template and definition as they are today, by the version's name."""
     return {version: template.sha for version, template in source.templates(operation)}
 
 
@@ -173,7 +173,7 @@ def _why_stale(row: Row, current: Mapping[str, str], environment: Environment | 
     if row["version"] == KERNEL_TUNER:
         return ""
     if row["template_sha"] != current.get(row["version"]):
-        return "the template has changed since"
+        return "the template or its definition has changed since"
     if environment is not None:
         for name in ("compiler", "driver"):
             then, now = row[name], getattr(environment, name)

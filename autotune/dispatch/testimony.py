@@ -270,7 +270,7 @@ class Witness:
     def _current(self, version: str) -> str:
         if version not in self._shas:
             known = self.operation.versions.get(version)
-            self._shas[version] = source.read(known.template).sha if known else ""
+            self._shas[version] = source.read(known).sha if known else ""
         return self._shas[version]
 
     def _configuration(self, version: str, parameters: str) -> Configuration | None:

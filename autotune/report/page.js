@@ -298,7 +298,7 @@ function provenance(shown) {
     ["origin", (r) => r.origin],
     ["runs", (r) => r.runs, true],
     ["trials", (r) => r.trials, true],
-    ["of older templates, not shown", (r) => r.of_older_templates, true],
+    ["of older templates or definitions, not shown", (r) => r.of_older_templates, true],
   ]);
 }
 

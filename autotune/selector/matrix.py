@@ -131,7 +131,7 @@ def default_choices(operation: Operation, device: Device, problem: Problem, vers
 
 
 def read(database: "Database", operation: Operation, device: Device, timing: TimingProtocol, dtype: str, *, stale: bool = False) -> Matrix:
-    """The matrix of everything measured; with `stale`, of templates that have changed since too.
+    """The matrix of everything measured; with `stale`, of templates or definitions that have changed since too.
 
     Where a configuration was measured again, its most careful measurement counts, and the latest of those.
     """

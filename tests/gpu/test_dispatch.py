@@ -38,7 +38,7 @@ def database(backend: CudaBackend, tmp_path_factory: pytest.TempPathFactory) -> 
         instances = {}
         for configuration in (SOFTMAX.safe, *(configuration for _, _, configuration in TUNED)):
             version = SOFTMAX.version(configuration.version)
-            db.add_template("softmax", version.name, source.read(version.template))
+            db.add_template("softmax", version.name, source.read(version))
             ((_, instance),) = backend.compile(version, [configuration], "float32")
             assert isinstance(instance, Instance)
             db.store_binary(instance)
