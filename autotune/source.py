@@ -11,12 +11,12 @@ what is hashed, is the template and then that part of the definition, which a co
 import hashlib
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from autotune.catalogue import shipped
+from autotune.catalogue import load, shipped
 from autotune.configuration import Configuration
 from autotune.definition import Version
 from autotune.element import element
@@ -66,6 +66,22 @@ def defined(version: Version) -> str:
         "#endif\n",
     )
     return "\n".join(lines)
+
+
+def definitions(operation: Operation) -> dict[str, str]:
+    """What the definition of each version of `operation` adds, by its name: the same in two processes that have loaded the same."""
+    return {name: defined(version) for name, version in operation.versions.items()}
+
+
+def loaded_alike(name: str, kernels: Path, known: Mapping[str, str]) -> Operation:
+    """The operation that `catalogue.load` finds; UsageError unless its `definitions` are the `known` ones.
+
+    What launches kernels is a process of its own, started again after each crash; results are stored under what its parent has loaded.
+    """
+    operation = load(name, kernels)
+    if not known.items() <= definitions(operation).items():
+        raise UsageError(f"the definitions in {operation.folder} were changed while they were in use; run the command again")
+    return operation
 
 
 @lru_cache(maxsize=128)

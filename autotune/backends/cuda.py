@@ -172,7 +172,8 @@ class _CudaBench:
         self._backend = backend
         self._problem = problem
         support = backend.support(problem.dtype, operation)
-        self._arguments: tuple[str, Path, Problem, int, bytes] = (operation.name, operation.folder.parent, problem, seed, support)
+        known = (operation.name, operation.folder.parent, source.definitions(operation))
+        self._arguments: tuple[str, Path, dict[str, str], Problem, int, bytes] = (*known, problem, seed, support)
         self._pairs = 2
         self._first_us: dict[str, float] = {}
 

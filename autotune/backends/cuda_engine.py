@@ -2,12 +2,11 @@
 
 import atexit
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotune import catalogue
 from autotune.backends.clocks import Clocks
 from autotune.backends.cuda_check import Checker
 from autotune.backends.cuda_kernel import Loader, failures, pycuda_driver
@@ -18,6 +17,7 @@ from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.problem import WIDEST_ACCESS_BYTES as ACCESS_BYTES
 from autotune.problem import Problem
+from autotune.source import loaded_alike
 from autotune.trial import Check, Instance, Round, RoundKind
 
 COPY_SAMPLES = 9
@@ -68,10 +68,12 @@ class Engine:
             return False
         return True
 
-    def open(self, operation: str, kernels: Path, problem: Problem, seed: int, support: bytes, *, cold: bool) -> int:
+    def open(
+        self, operation: str, kernels: Path, definitions: Mapping[str, str], problem: Problem, seed: int, support: bytes, *, cold: bool
+    ) -> int:
         """Set `problem` up and return its number of pairs. Raises Failure(OUT_OF_MEMORY) when it does not fit."""
         self.shut()
-        loaded = catalogue.load(operation, kernels)
+        loaded = loaded_alike(operation, kernels, definitions)
         bytes_moved = loaded.bytes_moved(problem)
         pairs = pair_count(bytes_moved, self._facts.device.l2_bytes, problem) if cold else 1
         with failures(self._driver):

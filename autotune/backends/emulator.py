@@ -18,7 +18,7 @@ from autotune.device import EMULATOR, Device
 from autotune.errors import CompileError
 from autotune.operation import Operation
 from autotune.problem import Problem
-from autotune.source import Source, read, render, symbol, templates
+from autotune.source import Source, definitions, read, render, symbol, templates
 from autotune.trial import Check, Environment, Failure, Instance, Outcome, ProblemFailure, Round, RoundKind, TimingProtocol
 
 MOST_INSTANCES_PER_UNIT = 12  # one instance costs 0.2 s to compile and each further one 0.03 s, but a unit compiles on one core
@@ -103,6 +103,7 @@ class EmulatorBench:
         self._worker = worker
         self._key = key
         self._operation = operation
+        self._definitions = definitions(operation)
         self._problem = problem
         self._seed = seed
         self._inputs = len(seeds(problem, seed))
@@ -115,7 +116,7 @@ class EmulatorBench:
         """Make sure that the problem is set up in the child that answers next."""
         problem = self._problem
         allowed_s = self._worker.hang_timeout_s + self._inputs * problem.rows * problem.cols * SECONDS_PER_ELEMENT
-        self._worker.call("open", self._key, self._operation.folder, problem, self._seed, timeout_s=allowed_s)
+        self._worker.call("open", self._key, self._operation.folder, self._definitions, problem, self._seed, timeout_s=allowed_s)
 
     def check(self, instance: Instance) -> Check:
         check: Check = self._call("check", instance, launches=self._inputs + 3)  # two more of the first, and one in place

@@ -1,6 +1,7 @@
 """What runs in the emulator's child process: problems set up there, and instances checked and timed on them."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -8,14 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autotune import catalogue
 from autotune.backends.emulation.memory import AROUND_BOTH, Matrix
 from autotune.backends.emulation.run import HangError, Launch, Library, Prepared
 from autotune.check import AROUND_INPUT, KINDS, Array, compare, inputs, numpy_dtype, place, seeds
 from autotune.configuration import Configuration
 from autotune.device import EMULATOR
 from autotune.errors import KernelError
+from autotune.operation import Operation
 from autotune.problem import Problem
+from autotune.source import loaded_alike
 from autotune.trial import Check, Failure, Outcome
 
 IN_PLACE_ROWS = len(KINDS)  # one of each
@@ -30,10 +32,11 @@ class Engine:
         self._libraries: dict[Path, Library] = {}
         self._setups: dict[int, _Setup] = {}
 
-    def open(self, key: int, folder: Path, problem: Problem, seed: int) -> None:
+    def open(self, key: int, folder: Path, definitions: Mapping[str, str], problem: Problem, seed: int) -> None:
         """Set `problem` of the operation defined in `folder` up under `key`. Raises Failure(OUT_OF_MEMORY)."""
+        operation = loaded_alike(folder.name, folder.parent, definitions)
         try:
-            self._setups[key] = _Setup(folder, problem, seeds(problem, seed))
+            self._setups[key] = _Setup(operation, problem, seeds(problem, seed))
         except MemoryError as error:
             raise Failure(Outcome.OUT_OF_MEMORY, f"{problem} does not fit into memory: {error}") from None
 
@@ -85,8 +88,8 @@ class Input(NamedTuple):
 class _Setup:
     """One problem in memory: what it is checked with, and the matrices of a launch, which are one in place."""
 
-    def __init__(self, folder: Path, problem: Problem, seeds: list[int]) -> None:
-        self._operation = catalogue.load(folder.name, folder.parent)
+    def __init__(self, operation: Operation, problem: Problem, seeds: list[int]) -> None:
+        self._operation = operation
         self._problem = problem
         dtype = numpy_dtype(problem.dtype)
         self.inputs = [self._input(seed) for seed in seeds]
@@ -110,7 +113,7 @@ class _Setup:
 
     @cached_property
     def few_in_place(self) -> "_Setup":
-        return _Setup(self._operation.folder, self._few_in_place, [self.inputs[0].seed])
+        return _Setup(self._operation, self._few_in_place, [self.inputs[0].seed])
 
     def takes_in_place(self, configuration: Configuration) -> bool:
         """Whether there is another problem to check: a version that declares IN_PLACE, given a problem that is not in place."""
