@@ -47,7 +47,7 @@ class Source:
 
 def read(version: Version) -> Source:
     """What the results of `version` depend on, as its definition was when it was loaded. Raises UsageError as `expanded` does."""
-    return _source(expanded(version.template) + defined(version))
+    return _source(expanded(version.template), version.code, version.operation_code)
 
 
 def templates(operation: Operation) -> list[tuple[str, Source]]:
@@ -57,15 +57,7 @@ def templates(operation: Operation) -> list[tuple[str, Source]]:
 
 def defined(version: Version) -> str:
     """What the definition of `version` adds to its template, as a text that a CUDA compiler skips (see `autotune.reached`)."""
-    lines = (
-        "\n#if 0  // not compiled: what results depend on besides",
-        f"version  // {', '.join(_OF_VERSION)}, and what they reach",
-        reached(version.code, _OF_VERSION),
-        f"operation  // {', '.join(_OF_OPERATION)}, and what they reach",
-        reached(version.operation_code, _OF_OPERATION),
-        "#endif\n",
-    )
-    return "\n".join(lines)
+    return _defined(version.code, version.operation_code)
 
 
 def definitions(operation: Operation) -> dict[str, str]:
@@ -129,9 +121,22 @@ def render(version: Version, configurations: Iterable[Configuration], dtype: str
     return "\n".join(lines) + "\n"
 
 
-@lru_cache(maxsize=128)
-def _source(text: str) -> Source:
+@lru_cache(maxsize=128)  # asked for every instance, problem and row of a database
+def _source(template: str, code: bytes, operation_code: bytes) -> Source:
+    text = template + _defined(code, operation_code)
     return Source(text, identity(text))
+
+
+def _defined(code: bytes, operation_code: bytes) -> str:
+    lines = (
+        "\n#if 0  // not compiled: what results depend on besides",
+        f"version  // {', '.join(_OF_VERSION)}, and what they reach",
+        reached(code, _OF_VERSION),
+        f"operation  // {', '.join(_OF_OPERATION)}, and what they reach",
+        reached(operation_code, _OF_OPERATION),
+        "#endif\n",
+    )
+    return "\n".join(lines)
 
 
 def _expand(path: Path, seen: set[tuple[int, int] | None]) -> str:
