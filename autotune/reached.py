@@ -9,22 +9,45 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+from autotune.errors import UsageError
+
 _UNASKED = frozenset({"annotation", "returns", "type_comment", "type_params", "ctx", "kind"})  # fields that compute nothing
 
 Part = tuple[frozenset[str], ast.stmt]  # the names of a module that a statement says something of
+
+
+class _Field(ast.stmt):
+    """An annotated name of a class, where an annotation may do something: it makes a field of a dataclass."""
+
+    _fields = ("target", "type", "value")
+
+    def __init__(self, declared: ast.AnnAssign) -> None:
+        super().__init__()
+        self.target, self.type, self.value = declared.target, declared.annotation, declared.value
 
 
 @lru_cache(maxsize=128)
 def reached(code: bytes, names: tuple[str, ...]) -> str:
     r"""The statements of the module `code` that define `names`, with those that define what these name, and so on; one a line.
 
-    An import is named and not followed. What may change a name, such as `TABLE[0] = 1` or an `if`, belongs to it.
+    An import is named and not followed. What may change a name, such as `TABLE[0] = 1` or an `if`, belongs to it. Raises UsageError where
+    something is nested hundreds of levels deep.
 
     >>> print(reached(b"LIMIT = 8  # at most\nOTHER = 1\ndef launch(n): return min(n, LIMIT)", ("launch",)))
     FunctionDef(name=launch, args=arguments(args=[arg(arg=n)]), body=[
         Return(value=Call(func=min, args=[n, LIMIT]))])
     Assign(targets=[LIMIT], value=8)
     """
+    try:
+        return "\n".join(_written(statement) for statement in _reached(code, names))
+    except RecursionError:
+        raise UsageError(
+            f"what {', '.join(names)} of a definition reach is nested too deeply to be told from other code; make a sum of hundreds of "
+            "terms a sum over a tuple"
+        ) from None
+
+
+def _reached(code: bytes, names: tuple[str, ...]) -> list[ast.stmt]:
     parts = [part for statement in ast.parse(code).body for part in _parts(statement)]
     places: dict[str, list[int]] = defaultdict(list)
     for place, (about, _) in enumerate(parts):
@@ -37,7 +60,7 @@ def reached(code: bytes, names: tuple[str, ...]) -> str:
             if place not in found:
                 found.add(place)
                 ahead += _named(parts[place][1])
-    return "\n".join(_written(parts[place][1]) for place in sorted(found, key=lambda place: _order(place, *parts[place])))
+    return [parts[place][1] for place in sorted(found, key=lambda place: _order(place, *parts[place]))]
 
 
 def _parts(statement: ast.stmt) -> Iterator[Part]:
@@ -102,6 +125,9 @@ def _written(node: object, depth: int = 1) -> str:
             return ascii(node.value).replace("  ", r" \x20")  # two blanks in a literal are not one
         case ast.JoinedStr():  # Python 3.12 leaves empty pieces between the others
             return f"JoinedStr(values={_written([each for each in node.values if getattr(each, 'value', None) != ''], depth)})"
+        case ast.ClassDef(body=body) if any(isinstance(each, ast.AnnAssign) for each in body):
+            members = [_Field(each) if isinstance(each, ast.AnnAssign) else each for each in body]
+            return _written(ast.ClassDef(node.name, node.bases, node.keywords, members, node.decorator_list), depth)
         case ast.AnnAssign(value=ast.expr() as value):
             return _written(ast.Assign([node.target], value), depth)
         case ast.AST():

@@ -8,6 +8,7 @@ import pytest
 
 from autotune import catalogue, nvcc, source
 from autotune.backends.emulation import build
+from autotune.errors import UsageError
 from autotune.reached import reached
 
 DEFINITION = '''"""v0: a version."""
@@ -15,6 +16,7 @@ DEFINITION = '''"""v0: a version."""
 from __future__ import annotations
 
 import math, os
+from dataclasses import dataclass
 from autotune import packs
 from autotune.definition import Bounds, Launch as Grid, all_of
 
@@ -50,7 +52,15 @@ def _share(rows: int) -> int:
 
 
 def _rows():
-    return max(ROWS[0], LEAST)
+    return max(Share(ROWS[0], LEAST).rows, LEAST)
+
+
+@dataclass
+class Share:
+    """Rows of a block."""
+
+    rows: int
+    least: int = 0
 '''
 NAMES = ("IN_PLACE", "bounds", "launch")
 
@@ -71,13 +81,17 @@ def edited(right: str, other: str) -> str:
         ('threads=configuration.integer("block")', "threads=64"),
         ('"v0.cu", True', '"v0.cu", False'),
         ("math.ceil(rows / _rows())", "rows // _rows()"),
-        ("max(ROWS[0], LEAST)", "max(ROWS[0], LEAST, 1)"),
+        ("max(Share(ROWS[0], LEAST).rows, LEAST)", "Share(ROWS[0], LEAST).rows"),
         ("WIDTH = 4", "WIDTH = 8"),
         ("ROWS[0] = WIDTH", "ROWS[1] = WIDTH"),
         ("ROWS.append(3)", "ROWS.append(4)"),
         ("LEAST: int = 1", "LEAST: int = 0"),
         ("    LEAST = 2", "    LEAST = 3"),
         ('os.name == "posix"', 'os.name != "posix"'),
+        ("    rows: int\n", "    rows: ClassVar[int]\n"),
+        ("    rows: int\n    least: int = 0", "    least: int\n    rows: int = 0"),
+        ("least: int = 0", "least = 0"),
+        ("@dataclass\n", "@dataclass(frozen=True)\n"),
         ("import math, os", "import cmath as math, os"),
         ("Launch as Grid", "Other as Grid"),
         ("LIMIT = 9", "from somewhere import *"),
@@ -96,6 +110,7 @@ def test_what_the_names_reach_counts(right: str, other: str) -> None:
         ('    """One block for a few rows."""\n', ""),
         ("configuration: Configuration, problem: Problem", "configuration, problem"),
         ("LEAST: int = 1", "LEAST = 1"),
+        ('    """Rows of a block."""\n\n', ""),
         ("    return Grid(blocks=few())", "    blocks: int\n    return Grid(\n        blocks=(few()),\n    )"),
         ('integer("block"))', "integer('block'),)"),
         ('TEMPLATE, IN_PLACE = "v0.cu", True', 'IN_PLACE = True; TEMPLATE = "v1.cu"'),
@@ -141,6 +156,12 @@ WRITTEN = r"""FunctionDef(name=launch, args=arguments(args=[arg(arg=a), arg(arg=
 
 def test_the_form_does_not_depend_on_the_version_of_python() -> None:
     assert of(AWKWARD) == WRITTEN
+
+
+def test_what_is_nested_too_deeply_is_one_sentence() -> None:
+    assert of(f"def launch(a): return {' + '.join('a' * 100)}").count("BinOp") == 99
+    with pytest.raises(UsageError, match=r"^what IN_PLACE, bounds, launch of a definition reach is nested too deeply"):
+        of(f"def launch(a): return {' + '.join('a' * 900)}")
 
 
 def test_the_hash_tells_apart_what_looks_like_a_comment_to_c() -> None:
