@@ -202,11 +202,11 @@ def test_a_spoilt_later_trial_takes_nothing_from_an_earlier_one_and_crashes_coun
         for _ in range(2):
             run = database.begin_run(FakeBackend.device, FakeBackend.environment, FakeBackend.timing)
             for configuration, outcome in ((twice, Outcome.OK), (crashing, Outcome.CRASHED)):
-                template = read(SOFTMAX.version(configuration.version).template)
+                template = read(SOFTMAX.version(configuration.version))
                 database.add_template("softmax", configuration.version, template)
                 database.record(run, PROBLEM, configuration, template.sha, outcome, rounds=[Round("screen", (50.0,), 1)])
     altered(path, "UPDATE rounds SET samples_us = 'null' WHERE trial > 2")
-    shas = {name: read(version.template).sha for name, version in SOFTMAX.versions.items()}
+    shas = {name: read(version).sha for name, version in SOFTMAX.versions.items()}
     with Database(path) as database, pytest.warns(UserWarning, match="cannot be used"):
         known = look(database, FakeBackend(plausible), PROBLEM, space(), shas)
     assert known.times == {twice: 50.0, crashing: None}
