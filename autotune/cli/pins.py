@@ -103,7 +103,10 @@ def block_command(
     db: Path | None,
     kernels: Path | None,
 ) -> None:
-    """Neither try nor select CONFIGURATION for OPERATION, or with --size only there, until its template or definition changes or it is unblocked."""
+    """Neither try nor select CONFIGURATION for OPERATION, or with --size only there.
+
+    That holds until its template or definition changes or autotune unblock lets it go.
+    """
     require_text("reason", why)
     loaded = operation_of(operation, kernels)
     name = dtype_of(loaded, dtype)
