@@ -122,7 +122,7 @@ HELD = [
     (Configuration.of("v6", lanes=8, rows=2, items=3, vector=4, warps=2, edges="masked"), Problem("softmax", 21, 90)),
     (Configuration.of("v7", block=64, items=4, vector=4, hold="exponentials", edges="exact"), Problem("softmax", 5, 1000)),
     (Configuration.of("v7", block=64, items=2, vector=8, hold="inputs", edges="masked"), Problem("softmax", 5, 1003, "bfloat16")),
-    (Configuration.of("v8", cluster=2, block=128, items=5, rows=1, hold="exponentials", edges="masked"), Problem("softmax", 3, 4095)),
+    (Configuration.of("v8", cluster=2, block=128, items=5, vector=4, hold="exponentials", edges="masked"), Problem("softmax", 3, 4095)),
     (Configuration.of("v10", block=128, items=1, vector=4, hold="exponentials", edges="masked"), Problem("softmax", 3, 1001)),
 ]
 

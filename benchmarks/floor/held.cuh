@@ -13,7 +13,7 @@ template <class Element, int vector, int items, Hold hold, Edges edges>
 struct Held {
     using Packed = Words<Element, vector>;
     using PartExp = PartExponential<sizeof(Element)>;
-    static constexpr int size = items * vector;
+    static constexpr int size = items * vector, most = size < 64 ? size : 0;
     static constexpr unsigned impossible = 0x7f812345u;
     Packed pack[items];
     float exponential[items * vector];  // the first one stands for all
@@ -23,11 +23,10 @@ struct Held {
     }
 
     // As without a floor, but all packs at once.
-    template <bool later = false>
-    __device__ __forceinline__ Partial reduce(float = 0.0f) {
+    __device__ __forceinline__ Partial reduce() {
         const float largest = maximum();
         const Partial part[1] = {{largest, sum(PartExp(largest))}};
-        return combine_partials<PartExp, lanes_per_warp, items * vector>(part);
+        return combine_partials<PartExp, lanes_per_warp, most>(part);
     }
 
     __device__ __forceinline__ float maximum() const {

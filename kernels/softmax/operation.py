@@ -115,9 +115,9 @@ def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, V
         )
         if row_packs >= LONG_PACKS and 16 * problem.rows <= device.sm_count:
             yield from across
-        yield from _in_a_cluster(row_packs, holds)
+        yield from _in_a_cluster(vector, row_packs, holds)
         yield from across
-        yield from _in_wide_clusters(row_packs, holds)
+        yield from _in_wide_clusters(vector, row_packs, holds)
     if row_packs > 128:
         for share in (4, 2, 8, 16):
             for hold in holds:
@@ -156,19 +156,19 @@ def _lanes(problem: Problem, vector: int) -> int:
     return 0
 
 
-def _in_a_cluster(row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:
+def _in_a_cluster(vector: int, row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:
     """The smallest blocks in the widest cluster that leave each thread four packs or more."""
     for block, cluster in product((128, 256, 512), (16, 8, 4, 2)):
         share = row_packs / (cluster * block)
         if (6 if cluster == 16 else 4) <= share <= 16:
-            yield "v8", {"cluster": cluster, "block": block, "rows": 1, "hold": holds[-1] if share > 4 else "exponentials"}
+            yield "v8", {"cluster": cluster, "block": block, "vector": vector, "hold": holds[-1] if share > 4 else "exponentials"}
 
 
-def _in_wide_clusters(row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:
+def _in_wide_clusters(vector: int, row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:
     """Clusters of 16 for rows that leave each thread more packs than are good for it, and yet need not be read twice."""
     for block in (128, 256, 512):
         if 16 < row_packs / (16 * block) <= 32:
-            yield "v8", {"cluster": 16, "block": block, "rows": 1, "hold": holds[-1]}
+            yield "v8", {"cluster": 16, "block": block, "vector": vector, "hold": holds[-1]}
 
 
 def _across_the_grid(vector: int, row_packs: int, most_blocks: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:

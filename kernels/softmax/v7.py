@@ -18,20 +18,38 @@ DTYPES = ("float32", "float16", "bfloat16")
 IN_PLACE = True
 LEAST_COMPUTE_CAPABILITY = (8, 0)
 
-OTHER_REGISTERS = 31  # besides those that hold the row
+OTHER_REGISTERS = 31  # besides those that hold inputs
+# Registers with which nothing spills: so many, and so many for 16 held exponentials, or another such line where that is less (nvcc 13.0,
+# sm_90). By vectors of 8, and edges.
+LEAST_REGISTERS = {
+    (False, "exact"): ((8, 24), (17, 18)),
+    (False, "masked"): ((24, 24),),
+    (True, "exact"): ((13, 19),),
+    (True, "masked"): ((20, 18),),
+}
 MOST_REGISTERS = 96  # that hold the row: beyond, a block is alone on its SM and nothing overlaps
 MOST_WASTE = 1.25
 MOST_BYTES_BY_8 = 8 << 20  # of a matrix: in larger ones the memory is the limit, and accesses of 16 bytes are never slower
 
 
 def bounds(configuration: Configuration) -> Bounds:
+    # Left to itself the compiler takes some registers more, and fewer blocks are on an SM; of inputs it computes all exponentials at once,
+    # in three times the registers that the inputs take.
     block = configuration.integer("block")
-    if configuration["hold"] == "exponentials":
+    if configuration["vector"] == 2:
         return Bounds(threads=block)
-    other = OTHER_REGISTERS + (8 if configuration["edges"] == "masked" else 0)
-    # Left to itself the compiler computes all exponentials at once, in three times the registers that the inputs take.
-    words = configuration.integer("items") * configuration.integer("vector") // 2
-    return Bounds(threads=block, blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (words + other)))))
+    blocks = min(2048 // block, 65536 // (block * _registers(configuration)))
+    whole = 2 if block == 64 else 1  # blocks whose warps are shared evenly by the four parts of an SM
+    return Bounds(threads=block, blocks_per_sm=max(1, blocks // whole * whole))
+
+
+def _registers(configuration: Configuration) -> int:
+    """That a thread needs."""
+    vector, edges = configuration.integer("vector"), str(configuration["edges"])
+    values = configuration.integer("items") * vector
+    if configuration["hold"] == "inputs":
+        return values // 2 + OTHER_REGISTERS + (8 if edges == "masked" else 0)
+    return -(-min(16 * fixed + of_16 * values for fixed, of_16 in LEAST_REGISTERS[vector == 8, edges]) // 128) * 8  # they come by eight
 
 
 def applicable(configuration: Configuration, problem: Problem, device: Device) -> Verdict:
@@ -67,8 +85,8 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         ),
         (held <= MOST_REGISTERS, f"{held} registers a thread to hold the row leave a block alone on its SM"),
         (
-            (held + OTHER_REGISTERS) * block <= device.registers_per_sm,
-            f"block {block} with {held} registers to hold the row needs more than the {device.registers_per_sm} of an SM",
+            _registers(configuration) * block <= device.registers_per_sm,
+            f"block {block} with {_registers(configuration)} registers a thread needs more than the {device.registers_per_sm} of an SM",
         ),
         (
             hold == "exponentials" or values >= 32,

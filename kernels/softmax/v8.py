@@ -11,7 +11,7 @@ PARAMETERS = {
     "cluster": (2, 4, 8, 16),
     "block": (128, 256, 512),
     "items": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32),
-    "rows": (1, 2),
+    "vector": (4, 8),
     "hold": ("exponentials", "inputs"),
     "edges": ("exact", "masked"),
 }
@@ -20,7 +20,15 @@ IN_PLACE = True
 LEAST_COMPUTE_CAPABILITY = (9, 0)
 
 ACCESS_BYTES = 16
-OTHER_REGISTERS = 30
+OTHER_REGISTERS = 30  # besides those that hold inputs
+# Registers with which nothing spills: so many, and so many for 16 held exponentials, or another such line where that is less (nvcc 13.0,
+# sm_90). By vectors of 8, and edges.
+LEAST_REGISTERS = {
+    (False, "exact"): ((8, 24), (17, 18)),
+    (False, "masked"): ((22, 24),),
+    (True, "exact"): ((13, 19),),
+    (True, "masked"): ((20, 18),),
+}
 MOST_REGISTERS = 96  # that hold the row
 MOST_REGISTERS_OF_SMALL_BLOCKS = 128  # of 128 threads, of which three fit on an SM
 SMALL_BLOCK = 128
@@ -32,31 +40,36 @@ MOST_BYTES = 32 << 10  # of a row in each block where a wider cluster may take i
 
 
 def bounds(configuration: Configuration) -> Bounds:
+    # Left to itself the compiler takes some registers more, and fewer blocks are on an SM; of inputs it computes all exponentials at once,
+    # in three times the registers that the inputs take.
     block = configuration.integer("block")
-    words = configuration.integer("rows") * configuration.integer("items") * ACCESS_BYTES // 4
-    if configuration["hold"] == "exponentials":
-        many = words > MOST_REGISTERS
-        return Bounds(threads=block, blocks_per_sm=3 if many else 1, cluster=configuration.integer("cluster"))
-    other = OTHER_REGISTERS + (9 if configuration["edges"] == "masked" else 0)
-    # Left to itself the compiler computes all exponentials at once, in three times the registers that the inputs take.
-    return Bounds(
-        threads=block,
-        blocks_per_sm=max(1, min(2048 // block, 65536 // (block * (words + other)))),
-        cluster=configuration.integer("cluster"),
-    )
+    blocks = min(2048 // block, 65536 // (block * _registers(configuration)))
+    return Bounds(threads=block, blocks_per_sm=max(1, blocks), cluster=configuration.integer("cluster"))
+
+
+def _registers(configuration: Configuration) -> int:
+    """That a thread needs."""
+    vector, edges = configuration.integer("vector"), str(configuration["edges"])
+    values = configuration.integer("items") * vector
+    if configuration["hold"] == "inputs":
+        return values // 2 + OTHER_REGISTERS + (9 if edges == "masked" else 0)
+    return -(-min(16 * fixed + of_16 * values for fixed, of_16 in LEAST_REGISTERS[vector == 8, edges]) // 128) * 8  # they come by eight
 
 
 def applicable(configuration: Configuration, problem: Problem, device: Device) -> Verdict:
-    cluster, block, items, rows = (configuration.integer(name) for name in ("cluster", "block", "items", "rows"))
-    vector = ACCESS_BYTES // problem.element_bytes
+    cluster, block, items, vector = (configuration.integer(name) for name in ("cluster", "block", "items", "vector"))
     hold, edges = str(configuration["hold"]), str(configuration["edges"])
     row_packs, threads = packs.per_row(problem, vector, edges), cluster * block
     values = items * vector
-    held = rows * values // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
+    held = values // (2 if hold == "inputs" and problem.element_bytes == 2 else 1)
     few = problem.rows * cluster <= device.sm_count
     least_bytes = LEAST_BYTES_OF_FEW if few else LEAST_BYTES
     most_registers = MOST_REGISTERS_OF_SMALL_BLOCKS if (block, problem.element_bytes) == (SMALL_BLOCK, 4) else MOST_REGISTERS
     whole = all_of(
+        (
+            vector * problem.element_bytes == ACCESS_BYTES,
+            f"vector {vector} of {problem.dtype} is not the {ACCESS_BYTES} bytes of an access",
+        ),
         packs.placed(problem, vector, edges),
         packs.fewest(row_packs, threads, items, PARAMETERS["items"]),
     )
@@ -66,10 +79,6 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         (
             cluster <= PORTABLE_CLUSTER or device.compute_capability[0] in WITH_CLUSTERS_OF_16,
             f"a cluster of {cluster} blocks is more than the {PORTABLE_CLUSTER} that {device.name} is known to have",
-        ),
-        (
-            rows == 1 or problem.rows * cluster > device.sm_count,
-            f"with {rows} rows for each cluster of {cluster}, {problem.rows} rows leave some of {device.sm_count} SMs with nothing to do",
         ),
         (hold == "exponentials" or problem.element_bytes == 2, "inputs of 4 bytes take as many registers as exponentials"),
         (
@@ -96,11 +105,11 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         ),
         (held <= most_registers, f"{held} registers a thread to hold the row leave a block alone on its SM"),
         (
-            (held + OTHER_REGISTERS) * block <= device.registers_per_sm,
-            f"block {block} with {held} registers to hold the row needs more than the {device.registers_per_sm} of an SM",
+            _registers(configuration) * block <= device.registers_per_sm,
+            f"block {block} with {_registers(configuration)} registers a thread needs more than the {device.registers_per_sm} of an SM",
         ),
     )
 
 
 def launch(configuration: Configuration, problem: Problem, device: Device) -> Launch:
-    return Launch(blocks=-(-problem.rows // configuration.integer("rows")) * configuration.integer("cluster"))
+    return Launch(blocks=problem.rows * configuration.integer("cluster"))

@@ -7,10 +7,11 @@
 enum Hold { exponentials, inputs };
 
 // Packs of a thread that are summed against a maximum of their own, as soon as they are there and while later ones are still coming.
-constexpr int most_at_once[] = {4, 32};  // by Hold
+__host__ __device__ constexpr int most_at_once(Hold hold, int items) { return hold == inputs ? 32 : items <= 16 ? 8 : 4; }
 
 // After all loads of a thread: the compiler, which otherwise delays later ones until earlier packs are summed, keeps that order.
-// What it stops at lets a kernel start that was launched as a dependent of this one (PTX ISA, griddepcontrol), and is nothing to others.
+// What it stops at lets a kernel start that was launched as a dependent of this one (PTX ISA, griddepcontrol), and is nothing to others;
+// but an SM starts a block every 0.16 us with it and every 0.08 without (v7, 876436x3), so it is for blocks that have much to do.
 __device__ __forceinline__ void all_is_asked_for() {
 #if !defined(AUTOTUNE_EMULATOR) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -22,7 +23,10 @@ struct Held {
     using Packed = Words<Element, vector>;
     using PartExp = PartExponential<sizeof(Element)>;
     static constexpr int size = items * vector;
-    static constexpr int chunk = items < most_at_once[hold] ? items : most_at_once[hold], chunks = (items + chunk - 1) / chunk;
+    static constexpr int at_once = most_at_once(hold, items), chunk = items < at_once ? items : at_once;
+    static constexpr int chunks = (items + chunk - 1) / chunk;
+    // What a lane's sum is at most. 0, which has lanes summed by shuffles, where they were the faster way: 256x262144 133.5 us, not 139.8.
+    static constexpr int most = size < 64 ? size : 0;
     Packed pack[items];
     float exponential[hold == exponentials ? size : 1];
     float against[chunks];  // the maximum that each chunk was summed against
@@ -31,12 +35,11 @@ struct Held {
         load_packs<items>(pack, row, first, stride);
     }
 
-    // The warp's part, of which this thread's was loaded; in all lanes. `later` is after a part whose row sums to `before`: not earlier.
-    template <bool later = false>
-    __device__ __forceinline__ Partial reduce(float before = 0.0f) {
+    // The warp's part, of which this thread's was loaded; in all lanes.
+    __device__ __forceinline__ Partial reduce() {
         Partial part[chunks];
-        reduce_chunks<0, later>(part, zero_of(before));
-        return combine_partials<PartExp, lanes_per_warp, size>(part);
+        reduce_chunks<0>(part, 0);
+        return combine_partials<PartExp, lanes_per_warp, most>(part);
     }
 
     // The largest element, or the least finite number.
@@ -103,21 +106,21 @@ private:
     // 0, which the compiler does not know: no sum is negative.
     static __device__ __forceinline__ unsigned zero_of(float sum) { return __float_as_int(sum) >> 31; }
 
-    // With `later`, packs are not looked at before `zero` is known, so that what is already there is summed while they are coming.
-    template <int c, bool later>
+    // Packs after the first chunk are not looked at before `zero` is known, so that what is already there is summed while they are coming.
+    template <int c>
     __device__ __forceinline__ void reduce_chunks(Partial* part, unsigned zero) {
         constexpr int first = c * chunk, count = items - first < chunk ? items - first : chunk;
         unsigned largest[count];
 #pragma unroll
         for (int i = 0; i < count; i++) {
             const unsigned* const word = pack[first + i].word;
-            if constexpr (later)
+            if constexpr (c > 0)
                 largest[i] = largest_word_after<Element, Packed::count>(Packed::Of::minus_infinity | zero, word);
             else
                 largest[i] = largest_word<Element, Packed::count>(word);
         }
         against[c] = fmaxf(least_maximum, largest_value<Element>(largest_word<Element, count>(largest)));
         part[c] = {against[c], sum<first, count>(PartExp(against[c]))};
-        if constexpr (c + 1 < chunks) reduce_chunks<c + 1, true>(part, zero_of(part[c].sum));
+        if constexpr (c + 1 < chunks) reduce_chunks<c + 1>(part, zero_of(part[c].sum));
     }
 };

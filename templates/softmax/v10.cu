@@ -70,10 +70,10 @@ __device__ __forceinline__ void softmax_v10(Element* output, const Element* inpu
     if (thread % lanes_per_warp == 0) partial[warp] = mine;
     __syncthreads();  // every warp's part is written before the first warp reads them all
     if (warp == 0) {
-        const Partial here = combine_shared<PartExp, warps, lanes_per_warp * Part::size>(partial);
+        const Partial here = combine_shared<PartExp, warps, lanes_per_warp * Part::most>(partial);
         if (thread == 0) store_word(published + rank, word_of(here));
         Partial all;
-        const bool complete = gather<PartExp, most_blocks * block * Part::size>(published, split, all);
+        const bool complete = gather<PartExp, most_blocks * block * Part::most>(published, split, all);
         if (thread == 0) {
             total[0] = all;
             gathered[0] = complete;

@@ -16,14 +16,13 @@ __device__ __forceinline__ void softmax_v7(Element* output, const Element* input
     // Load
     Part part;
     part.load(row, thread, block);
-    all_is_asked_for();
 
     // Reduce: each warp its part of the row against its own maximum, then the warps' parts
     const Partial mine = part.reduce();
     SHARED_ARRAY(Partial, partial, warps);
     if (thread % lanes_per_warp == 0) partial[thread / lanes_per_warp] = mine;
     __syncthreads();  // every warp's part is written before any warp reads them all
-    const Partial all = combine_shared<PartExp, warps, lanes_per_warp * Part::size>(partial);
+    const Partial all = combine_shared<PartExp, warps, lanes_per_warp * Part::most>(partial);
 
     // Write
     part.store(row, thread, block, all);
