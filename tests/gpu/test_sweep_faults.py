@@ -36,6 +36,8 @@ FAULTS = {
     "v11": (Outcome.LAUNCH_ERROR, "", 2),
     "v13": (Outcome.WRONG_RESULT, "which is never written", 2),
     "v15": (Outcome.LAUNCH_ERROR, "TOO_LARGE", 2),
+    "v17": (Outcome.WRONG_RESULT, "outside the matrix", 2),
+    "v18": (Outcome.WRONG_RESULT, "in place", 2),
 }
 
 
