@@ -7,7 +7,8 @@ Everything measured is merged into FOLDER/merged.db, which stays. The shipped fi
 - problems that are not in results/sizes.txt and trials of templates that have changed are left out;
 - best kernels are decided anew, by the final rounds of the latest run of a problem, and selectors trained, on all trials;
 - where kernels tie within `--tie`, one that is needed anyway is preferred, so that fewer travel; sizes of most interest keep the fastest;
-- the kernels that are best somewhere or that a selector may choose are compiled, and compressed as far as they go;
+- compiled, and compressed as far as they go, are the kernels that are best somewhere, and those without which a selector's choice would be
+  expected to be 5 % slower than what is compiled;
 - trials far behind and rounds that decide nothing go, as much as it takes to come below `--megabytes`: the manifest says which.
 """
 
@@ -35,7 +36,7 @@ from autotune.device import Device
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.selector import Trained, train_all
-from autotune.selector.dense import reachable, sorely_missed
+from autotune.selector.dense import sorely_missed
 from autotune.selector.matrix import default_choices
 from autotune.trial import Failure, TimingProtocol
 from benchmarks.portfolio import prefer
@@ -43,9 +44,9 @@ from benchmarks.recording import Prepared, opened, sources
 
 PTX_ARCH = "compute_75"  # the oldest that CUDA 13 compiles for; every later driver and GPU can take it
 BEHINDS = (20.0, 3.0, 2.0, 1.5, 1.3, 1.2, 1.1, 1.05)
-FIRST_CHOICES = 1  # of a selector at each size, that are shipped compiled: a quarter of all that it may ever choose
 PER_UNIT = 16  # more neighbours compress better, and take longer to load with the first of them
-WORSE = 0.05  # expected log regret for which one more kernel travels
+WORSE = 0.05  # expected log regret for which one more kernel travels that a selector would choose
+WHOLE_SIZES = 12  # from the first, keep all trials, to be replayed and compared
 LONG_COLS = tuple((quarters << power) - odd for power in range(17, 23) for quarters in (4, 5, 6, 7) for odd in (0, 15))
 LONG_ROWS = (1, 2, 4, 7, 8, 16, 32, 64, 256)  # few enough for blocks of one row all over the GPU, for clusters in one wave, and more
 MOST_ELEMENTS = 1 << 34
@@ -58,7 +59,7 @@ MERGED = "merged.db"  # not *.sqlite, which is what is merged
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The shipped file; replaces what is there.")
 @click.option("--also", multiple=True, type=click.Path(path_type=Path, exists=True), help="Databases to merge too, such as the one before.")
 @click.option("--sizes", type=click.Path(path_type=Path, exists=True), help="[default: results/sizes.txt]")
-@click.option("--strict", default=28, show_default=True, help="So many sizes, from the first, keep all trials and the fastest kernel.")
+@click.option("--strict", default=28, show_default=True, help="So many sizes, from the first, keep the fastest kernel.")
 @click.option("--tie", default=0.01, show_default=True, help="How much slower a kernel that is needed anyway may be.")
 @click.option("--megabytes", default=9.8, show_default=True, help="The largest file that will do.")
 def main(
@@ -82,7 +83,7 @@ def ship(
     megabytes: float = 9.8,
     behinds: Sequence[float] = BEHINDS,
 ) -> None:
-    """Make `out` from what was measured in `work`: these problems, of which the first `strict` sizes are kept whole."""
+    """Make `out` from what was measured in `work`: these problems, of which the first `strict` sizes keep their fastest kernel."""
     merged = merge(work, also)
     first = list(dict.fromkeys((p.rows, p.cols) for p in problems))[:strict]
     with tempfile.TemporaryDirectory(prefix="autotune-ship-") as scratch, Database(shutil.copy(merged, scratch)) as database:
@@ -90,8 +91,8 @@ def ship(
         trained = train_all(database, {operation.name: operation})
         say(f"{settled}; " + "; ".join(f"{t.dtype}: {t.model}, {t.why}" for t in trained))
         device, timing = _one_device(database)
-        needed = {(c, t.dtype) for t in trained for c in reachable(t.model, operation, device, t.dtype, FIRST_CHOICES)}
-        needed |= {(c, dtype) for dtype in operation.dtypes for c in longer_than_recorded(operation, device, dtype)}
+        needed = {(c, dtype) for dtype in operation.dtypes for c in longer_than_recorded(operation, device, dtype)}
+        needed |= {(operation.safe, dtype) for dtype in operation.version(operation.safe.version).dtypes}
         loss = prefer(database, operation, device, timing, needed, first, tie)
         say(loss)
         for t in trained:
@@ -100,8 +101,9 @@ def ship(
         compile_needed(operation, database, device, needed)
         check(database)
         database.pack_binaries()
-        kept = whole_trials(database, first) | best_of_versions(database) | members_trials(database, operation, device, trained)
-        manifest = thinned(database, out, kept, len(first), megabytes, behinds, loss)
+        whole = first[:WHOLE_SIZES]
+        kept = whole_trials(database, whole) | best_of_versions(database) | members_trials(database, operation, device, trained)
+        manifest = thinned(database, out, kept, len(whole), megabytes, behinds, loss)
     say(f"{out}: {out.stat().st_size / 1e6:.2f} MB, {json.dumps({k: v for k, v in manifest.items() if k != 'templates'})}")
 
 

@@ -1,7 +1,7 @@
 """What should be there for a selector to serve well: measurements of its kernels at every tuned size, and their compiled instances."""
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice, product
+from itertools import product
 from typing import TYPE_CHECKING
 
 from autotune import source
@@ -45,17 +45,13 @@ def unmeasured(
     return list(found)
 
 
-def reachable(model: Model, operation: Operation, device: Device, dtype: str, first: int | None = None) -> list[Configuration]:
-    """Every configuration that `model` may choose for packed matrices of any size: those that must be compiled for it to serve.
-
-    With `first`, only those that are among its first choices, that many, for some size; a dispatcher passes over what is not compiled.
-    """
+def reachable(model: Model, operation: Operation, device: Device, dtype: str) -> list[Configuration]:
+    """Every configuration that `model` may choose for packed matrices of any size: those that must be compiled for it to serve."""
     members: list[Family] = list(model.members) if model.predictor else [None]
     found = {operation.safe: None} if dtype in operation.version(operation.safe.version).dtypes else {}
-    for problem in _sizes(operation.name, dtype, ROWS if first is None else MORE_ROWS):
-        asked = members if first is None else (family for _, family in model.ranking(problem, device))
-        able = (_member(operation, device, problem, family, model.versions) for family in asked)
-        found |= dict.fromkeys(islice((configuration for configuration in able if configuration is not None), first))
+    for problem in _sizes(operation.name, dtype, ROWS):
+        able = (_member(operation, device, problem, family, model.versions) for family in members)
+        found |= dict.fromkeys(configuration for configuration in able if configuration is not None)
     return list(found)
 
 

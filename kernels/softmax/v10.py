@@ -39,7 +39,7 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
     hold, edges = str(configuration["hold"]), str(configuration["edges"])
     row_packs, split = packs.per_row(problem, vector, edges), _split(configuration, problem)
     held = _held(configuration, problem)
-    resident = device.sm_count * _blocks_per_sm(configuration, problem, device)
+    resident = device.sm_count * _blocks_per_sm(configuration, device)
     return all_of(
         packs.loadable(problem, vector),
         packs.placed(problem, vector, edges),
@@ -86,7 +86,7 @@ def _held(configuration: Configuration, problem: Problem) -> int:
     return configuration.integer("items") * configuration.integer("vector") // (2 if halved else 1)
 
 
-def _blocks_per_sm(configuration: Configuration, problem: Problem, device: Device) -> int:
-    block = configuration.integer("block")
-    registers = (_held(configuration, problem) + OTHER_REGISTERS) * block
-    return min(device.threads_per_sm // block, device.registers_per_sm // registers)
+def _blocks_per_sm(configuration: Configuration, device: Device) -> int:
+    """That fit: as many as the compiler was told to leave registers for."""
+    told = bounds(configuration)
+    return min(told.blocks_per_sm, device.threads_per_sm // told.threads)
