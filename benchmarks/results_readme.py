@@ -18,6 +18,7 @@ from autotune.choice import WHICH_IS_BEST
 from autotune.cli.output import parameters, percent
 from autotune.database import Database, shipped_databases
 from autotune.database.connection import Row
+from benchmarks import dispatch_report
 from benchmarks.softmax_report import judged
 
 # What a device's memory can move at most, by its vendor's data sheet, in GB/s.
@@ -56,6 +57,7 @@ def page(databases: list[Path]) -> str:
         + "".join(_database(path) for path in databases)
         + _tuning_cost(folder)
         + _agreement(folder)
+        + dispatch_report.section(folder)
         + _others(folder)
     )
 

@@ -205,7 +205,10 @@ def test_a_block_is_shown_keeps_a_kernel_from_being_best_and_is_taken_away(shipp
     assert (now["version"], now["parameters"]) != (best["version"], best["parameters"])
     assert (now["state"], now["time_us"]) == ("confirmed", pytest.approx(best["time_us"], rel=0.02))
     asked = ("explain", "softmax", "4096x4096", "--device", "NVIDIA H200", *db)
-    assert [row["tier"] for row in rows(*asked)] == ["exact"]
+    story = rows(*asked)
+    assert (story[0]["tier"], story[0]["version"], story[0]["parameters"]) == ("exact", now["version"], now["parameters"])
+    (used,) = [row for row in story if row["verdict"].startswith("chosen")]  # the same, where it travels compiled
+    assert (used["version"], used["parameters"]) != (best["version"], best["parameters"])
     assert "settled again" in said("unblock", "softmax", chosen, *db)
     (again,) = rows("inspect", "best", "--size", "4096x4096", "--dtype", "float32", *db)
     assert (again["version"], again["parameters"], again["state"]) == (best["version"], best["parameters"], "confirmed")
