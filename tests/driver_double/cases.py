@@ -97,7 +97,7 @@ def shared_memory_beyond_48_kib_is_asked_for(db: str) -> None:
 
 
 def a_cluster_of_16_blocks_is_asked_for(db: str) -> None:
-    v8 = Configuration.of("v8", cluster=16, block=128, items=16, rows=1, hold="exponentials", edges="exact")
+    v8 = Configuration.of("v8", cluster=16, block=128, items=16, vector=4, hold="exponentials", edges="exact")
     check(Dispatcher("softmax", db=write_database(Path(db).with_name("v8.sqlite"), [(4, 131072, v8)])), normal(4, 131072))
     assert LAST.symbol.startswith(b"softmax_v8_float32_cluster16")
     assert LAST.blocks == 64
