@@ -130,6 +130,8 @@ def decide(operation: Operation, database: Database, problems: Collection[Proble
         connection.execute("DELETE FROM best WHERE state <> 'confirmed'")
         connection.execute("DELETE FROM selectors")
     database.prune(database.to_prune(STALE, present_templates({operation.name: templates_here(operation).values()})))
+    with database.write() as connection:  # with them go the blocks of kernels that are not these any more
+        connection.execute("DELETE FROM blocked WHERE template NOT IN (SELECT template FROM trials)")
     database.give_back_space()
     database.forget_problems(row["id"] for row in database.select("SELECT id FROM problems WHERE id NOT IN (SELECT problem FROM best)"))
     return settled

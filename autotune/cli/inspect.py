@@ -159,10 +159,14 @@ def pins(operation: str | None, db: Path | None, form: Form) -> None:
 def blocked(operation: str | None, db: Path | None, form: Form) -> None:
     """The configurations that are neither tried nor selected, and why; for one size alone where rows and cols are given.
 
-    A block stays until autotune unblock takes it away or the template changes, whatever trials are pruned.
+    A block stays until autotune unblock takes it away, whatever trials are pruned, or until the kernel or its definition changes; then it is
+    not shown any more.
     """
     with _opened(db, operation) as database:
-        emit(database.blocked_rows(operation), BLOCKED, form, empty="nothing is blocked")
+        found = database.blocked_rows(operation)
+        present = {name: set(templates_here(load(name)).values()) for name in _known(found)}
+        held = [row for row in found if row["template_sha"] in present.get(row["operation"], (row["template_sha"],))]
+        emit(held, BLOCKED, form, empty="nothing is blocked")
 
 
 def _nothing(database: Database, done: str, filters: dict[str, Any]) -> str:
