@@ -217,13 +217,13 @@ def test_a_block_is_shown_keeps_a_kernel_from_being_best_and_is_taken_away(shipp
     assert "is not blocked" in refused("unblock", "softmax", chosen, *db)
 
 
-def test_a_block_of_a_kernel_that_has_changed_since_is_not_shown(tmp_path: Path) -> None:
+def test_a_block_of_a_kernel_that_has_changed_since_is_stale(tmp_path: Path) -> None:
     path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V3_256)])
     said("block", "softmax", V3, "--why", "it hums", "--db", str(path))
-    assert [row["reason"] for row in rows("inspect", "blocked", "--db", str(path))] == ["it hums"]
+    assert [(row["reason"], row["state"]) for row in rows("inspect", "blocked", "--db", str(path))] == [("it hums", "blocked")]
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE templates SET sha = ?", ("0" * 64,))
-    assert rows("inspect", "blocked", "--db", str(path)) == []
+    assert [(row["reason"], row["state"]) for row in rows("inspect", "blocked", "--db", str(path))] == [("it hums", "stale")]
 
 
 def test_every_configuration_is_unblocked_by_one_command_or_one_of_them_by_its_name(tmp_path: Path) -> None:

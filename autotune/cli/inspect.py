@@ -159,14 +159,15 @@ def pins(operation: str | None, db: Path | None, form: Form) -> None:
 def blocked(operation: str | None, db: Path | None, form: Form) -> None:
     """The configurations that are neither tried nor selected, and why; for one size alone where rows and cols are given.
 
-    A block stays until autotune unblock takes it away, whatever trials are pruned, or until the kernel or its definition changes; then it is
-    not shown any more.
+    A block stays until autotune unblock takes it away, whatever trials are pruned. It is stale, and holds nothing back, once the kernel or
+    its definition has changed.
     """
     with _opened(db, operation) as database:
         found = database.blocked_rows(operation)
         present = {name: set(templates_here(load(name)).values()) for name in _known(found)}
-        held = [row for row in found if row["template_sha"] in present.get(row["operation"], (row["template_sha"],))]
-        emit(held, BLOCKED, form, empty="nothing is blocked")
+        held = [row["template_sha"] in present.get(row["operation"], (row["template_sha"],)) for row in found]
+        told = [row | {"state": "blocked" if holds else "stale"} for row, holds in zip(found, held, strict=True)]
+        emit(told, BLOCKED, form, empty="nothing is blocked")
 
 
 def _nothing(database: Database, done: str, filters: dict[str, Any]) -> str:

@@ -132,6 +132,7 @@ BLOCKED = (
     VERSION,
     CONFIGURATION,
     SIZE,
+    Column("state", "state", right=False, meaning="blocked, or stale where the kernel or its definition has changed since"),
     Column("reason", "why", right=False, long=True),
 )
 MISSES = (
