@@ -19,7 +19,7 @@ from autotune.problem import Problem
 SOFTMAX = catalogue.load("softmax")
 VERSIONS = ("v5", "v6", "v7", "v8", "v9", "v10")
 DTYPES = ("float32", "float16", "bfloat16")
-DEVICE = replace(EMULATOR, sm_count=4)  # so that rows are split over several blocks
+DEVICE = replace(EMULATOR, sm_count=6)  # so that rows are split over several blocks
 H200 = replace(EMULATOR, name="NVIDIA H200", sm_count=132)
 
 
