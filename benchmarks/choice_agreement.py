@@ -136,11 +136,13 @@ def main(
     deadline = time.monotonic() + seconds
     operation = load("softmax")
     budget = Budget(trials=trials) if trials else None
-    rows: list[dict[str, Any]] = json.loads(out.read_text()) if out.exists() else []
+    rows: list[dict[str, Any]] = json.loads(out.read_text())["sizes"] if out.exists() else []
     done = {(row["rows"], row["cols"], row["dtype"]) for row in rows}
     work.mkdir(parents=True, exist_ok=True)
     wanted = [parse_size(text) for text in named] or sizes(count)
     with closing(select(device).backend) as backend:
+        made = {"device": backend.device.name, "date": time.strftime("%Y-%m-%d", time.gmtime())}
+        made |= {"driver": backend.environment.driver, "nvcc": backend.environment.compiler.removeprefix("nvcc ")}
         for size in wanted:
             problem = Problem(operation.name, *size, dtype)
             if (*size, dtype) in done:
@@ -153,7 +155,7 @@ def main(
             if first is None or second is None:
                 break
             rows.append(compared(operation, problem, backend, [first, second], rounds))
-            out.write_text(json.dumps(rows, indent=1))
+            out.write_text(json.dumps({**made, "sizes": rows}, indent=1) + "\n")
     report(rows, len(wanted))
 
 
