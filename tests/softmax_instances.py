@@ -17,7 +17,7 @@ from autotune.device import EMULATOR
 from autotune.problem import Problem
 
 SOFTMAX = catalogue.load("softmax")
-VERSIONS = ("v5", "v6", "v7", "v8", "v9", "v10")
+VERSIONS = ("v5", "v6", "v7", "v8", "v9", "v10", "v12", "v13")
 DTYPES = ("float32", "float16", "bfloat16")
 DEVICE = replace(EMULATOR, sm_count=6)  # so that rows are split over several blocks
 H200 = replace(EMULATOR, name="NVIDIA H200", sm_count=132)
@@ -103,6 +103,10 @@ PATHS: dict[str, dict[str, Any]] = {
     "v9": {"warps": 2, "lanes": 4},
     "v10 exponentials": {"block": 128, "hold": "exponentials"},
     "v10 inputs": {"block": 128, "hold": "inputs"},
+    "v12 part of a warp": {"threads": 8},
+    "v12 warp": {"threads": 32},
+    "v12 block": {"threads": 128},
+    "v13": {},
 }
 EXACT, ODD = (32, 256, 4096, 8192, 14336), (33, 257, 4095, 8191, 14335)
 
@@ -112,6 +116,8 @@ def example(path: str, dtype: str, odd: bool) -> Case | None:
     version, wanted = SOFTMAX.version(path.split()[0]), PATHS[path].items()
     possible = [Problem("softmax", 9, cols, dtype) for cols in (ODD if odd else EXACT)]
     possible += [Problem("softmax", 9, 1026, dtype, input_alignment=4, output_alignment=4)]
+    if path == "v13":
+        possible = [Problem("softmax", 9, 1 if odd else 2, dtype)]
     for problem in possible:
         for c in version.configurations():
             if wanted <= dict(c.parameters).items() and version.applicable(c, problem, DEVICE):

@@ -37,25 +37,31 @@ FITTED = {
     "v8": ("items", "edges"),
     "v9": ("items",),
     "v10": ("edges",),
+    "v12": ("items",),
+    "v13": ("width",),
 }
 THREADS_PER_ROW = {
     "v6": ("lanes",),
     "v7": ("block",),
     "v8": ("cluster", "block"),
     "v9": ("lanes",),
+    "v12": ("threads",),
 }  # the product of these, each with `items` packs
 
 # The parameter that shares a row among threads: it may also follow from the problem, as so many packs a thread.
 SHARED_AMONG = {
     **dict.fromkeys(("v1", "v2", "v3", "v4", "v5", "v7", "v8"), "block"),
     **dict.fromkeys(("v6", "v9"), "lanes"),
+    "v12": "threads",
 }
 # A pack has `vector` elements, or 16 bytes where that is no parameter, but here one element, or here the elements of 4 bytes.
-BY_ELEMENTS = ("v1", "v2")
+BY_ELEMENTS = ("v1", "v2", "v12")
 BY_WORDS = ("v9",)
 
 WORD_BYTES = 4
 
+HALF_ACCESS_BYTES = 8  # rows of such packs are loaded by packs, whatever their number
+SMALL_BYTES = 2 << 20  # of a matrix: below, what is saved by a few wide accesses is lost to masks at the edges of odd rows
 LONG_PACKS = 48 << 10  # of a row, 768 KiB: with few such rows, a cluster's SMs take longer than the way to blocks on all others
 
 # The same function on the GPU, for outputs too large to be compared on the host.
@@ -84,7 +90,9 @@ def fit(version: str, parameters: Mapping[str, Value], problem: Problem, declare
     vector = 1 if version in BY_ELEMENTS else int(parameters.get("vector", access_bytes // problem.element_bytes))
     edges = "exact" if packs.placed(problem, vector, "exact")[0] else "masked"
     chosen: dict[str, Value] = {"edges": edges} if "edges" in declared else {}
-    if chosen:
+    if "width" in declared and problem.cols in declared["width"]:
+        chosen["width"] = problem.cols
+    if "edges" in chosen:
         row_packs = packs.per_row(problem, vector, edges)
     else:  # of words a row may touch one more: it need not start with one
         row_packs = -(-(problem.cols + (vector - 1 if version in BY_WORDS else 0)) // vector)
@@ -103,9 +111,10 @@ def fit(version: str, parameters: Mapping[str, Value], problem: Problem, declare
 def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, Value]]]:
     """Kernels that should do well on any GPU, best first, as (version, parameters without the fitted ones); numbers may be approximate.
 
-    A row is read once where registers hold it: by part of a warp, by a block with some four wide loads a thread in flight, by a cluster,
+    A row is read once where registers hold it: by a thread that has several, by part of a warp, by a block with some four wide loads a thread in flight, by a cluster,
     or by blocks all over the GPU when rows are too few to fill it. Any other row is read twice or three times by one block.
     """
+    yield from _without_packs(problem)
     vector = _widest(problem)
     row_packs = -(-problem.cols // vector)
     holds = ("exponentials", "inputs") if problem.element_bytes == 2 else ("exponentials",)
@@ -154,6 +163,15 @@ def _lanes(problem: Problem, vector: int) -> int:
         if enough and lanes * items <= max(1.5 * row_packs, row_packs + 1) and (items <= 4 or lanes == 32):
             return lanes
     return 0
+
+
+def _without_packs(problem: Problem) -> Iterator[tuple[str, dict[str, Value]]]:
+    """For rows of which a pack holds several, and for those of small matrices that no packs fit."""
+    if problem.cols in (1, 2, 4) and problem.packed and problem.bytes_per_row < packs.WIDEST_ACCESS_BYTES:
+        yield "v13", {"block": 256, "items": 1}
+    by_packs = packs.placed(problem, HALF_ACCESS_BYTES // problem.element_bytes, "exact")[0]
+    if not by_packs and problem.rows * problem.bytes_per_row <= SMALL_BYTES:
+        yield "v12", {"threads": _power(problem.cols / 5, 8, 512)}
 
 
 def _in_a_cluster(vector: int, row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:

@@ -36,16 +36,19 @@ __device__ __forceinline__ unsigned warp_sum_of_integers(unsigned value) {
 #endif
 }
 
-// The sum of the values, from 0 to `most`, of `width` neighbouring lanes, each group of them the same ones; in all lanes of the warp.
+// The sum of the values, from 0 to twice `most`, of `width` neighbouring lanes, each group of them the same ones; in all lanes of the warp.
 //
-// Each value becomes two integers: so many times 2^-coarse, and what is left as so many times 2^-fine, 45 bits in all. Added to 1.5 * 2^23
+// Each value becomes two integers: so many times 2^-coarse, and what is left as so many times 2^-fine, 44 bits in all. Added to 1.5 * 2^23
 // of its units, a float has that integer in its lower bits. No order of the lanes changes the sum. With `most` 0 nothing is known of them.
+//
+// Of exponentials `most` is their number: none is more than 2. The product of a maximum with log2(e) is rounded, by half an ulp at most, which
+// is 1 where a maximum of 16 bits is largest and is still multiplied (`PartExponential`), and exp(maximum - maximum) is 2 to that power.
 template <int width, int most>
 __device__ __forceinline__ float warp_sum(float value) {
     if constexpr (width < 16 || most == 0) {
         return combine_lanes<Sum, width>(value);
     } else {
-        constexpr int coarse = 22 - bits_of(most), fine = coarse + 23;
+        constexpr int coarse = 21 - bits_of(most), fine = coarse + 23;
         constexpr float to_coarse = 1.5f * power_of_two(23 - coarse), to_fine = 1.5f * power_of_two(23 - fine);
         constexpr float share = float(width) / lanes_per_warp;
         auto sum_of = [](float moved, float by) {
