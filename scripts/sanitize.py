@@ -42,7 +42,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 # Few columns, odd ones, whole packs, mostly with a row of each kind of input; then rows for warps, for clusters, for several blocks,
 # and rows that no chip holds.
 SIZES = (
-    *((35, 7), (9, 33), (37, 64), (9, 200), (9, 1000), (9, 1001), (9, 4095), (9, 8192)),
+    *((35, 2), (35, 7), (9, 33), (37, 64), (9, 200), (9, 1000), (9, 1001), (9, 4095), (9, 8192)),
     *((4, 32768), (4, 32771), (2, 131072), (2, 131075), (2, 300000), (2, 300001)),
 )
 COVERED = ("hold", "edges", "stash", "cluster")
