@@ -17,6 +17,7 @@ All three functions are pure and know no GPU: the tuner, the dispatcher and the 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -98,6 +99,16 @@ class Version:
         names = tuple(self.parameters)
         return [Configuration(self.name, tuple(zip(names, values, strict=True))) for values in product(*self.parameters.values())]
 
+    def declares(self, configuration: Configuration) -> bool:
+        """Whether `configuration` names each parameter with one of its values, in declared order; JSON's true is not 1."""
+        allowed = _values(self)
+        if len(configuration.parameters) != len(allowed):
+            return False
+        for (given, value), (name, values) in zip(configuration.parameters, allowed, strict=True):
+            if given != name or (type(value), value) not in values:
+                return False
+        return True
+
     def applicable(self, configuration: Configuration, problem: Problem, device: Device) -> Verdict:
         """Whether `configuration` computes `problem` on `device`: the version's own conditions, then those that hold for all."""
         own = self.own_applicable(configuration, problem, device)
@@ -124,3 +135,9 @@ class Version:
         if launch.blocks > MOST_BLOCKS:
             return Verdict(f"{launch.blocks} blocks are more than a grid holds")
         return own
+
+
+@lru_cache(maxsize=128)  # a dispatcher asks it of every row of a database
+def _values(version: Version) -> tuple[tuple[str, frozenset[tuple[type, Value]]], ...]:
+    """What each parameter of a version may be, by name: a value with its type, for in Python True is 1."""
+    return tuple((name, frozenset((type(value), value) for value in values)) for name, values in version.parameters.items())

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from autotune import source
 from autotune.backends import Backend, Bench
-from autotune.choice import Choice, candidates, choose
+from autotune.choice import Choice, candidates, choose, in_a_final
 from autotune.configuration import Configuration
 from autotune.database import Database, Settled
 from autotune.known import Known, look, planned, tries
@@ -118,7 +118,8 @@ class Tuning:
 
     def _look(self) -> Known:
         """What the database knows of the problem at this moment."""
-        return look(self._tools.database, self._tools.backend, self._problem, self._space, self._shas)
+        tools = self._tools
+        return look(tools.database, tools.backend, tools.operation, self._problem, self._space, self._shas)
 
     def _priors(self) -> list[tuple[float, Mapping[Configuration, float]]]:
         """Times for the search to start from, with how far they are: this problem's stale ones, then the nearest measured problems'."""
@@ -247,7 +248,7 @@ class Tuning:
         if not found:
             return
         mine.choice = choose(found)
-        mine.confirmed = any(r.kind == "final" for t in known.evidence.trials for r in t.rounds) and not known.evidence.sentinels
+        mine.confirmed = in_a_final(known.evidence.trials, order) and not known.evidence.sentinels
         self._store_best(mine, mine.choice, known)
 
     def _store_best(self, mine: ProblemSummary, choice: Choice, known: Known) -> None:

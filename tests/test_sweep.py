@@ -208,6 +208,6 @@ def test_a_spoilt_later_trial_takes_nothing_from_an_earlier_one_and_crashes_coun
     altered(path, "UPDATE rounds SET samples_us = 'null' WHERE trial > 2")
     shas = {name: read(version).sha for name, version in SOFTMAX.versions.items()}
     with Database(path) as database, pytest.warns(UserWarning, match="cannot be used"):
-        known = look(database, FakeBackend(plausible), PROBLEM, space(), shas)
+        known = look(database, FakeBackend(plausible), SOFTMAX, PROBLEM, space(), shas)
     assert known.times == {twice: 50.0, crashing: None}
     assert (known.ids[twice], known.failed[crashing]) == (1, 2)
