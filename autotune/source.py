@@ -24,8 +24,18 @@ from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.reached import reached
 
-# A string or character literal, or a comment: literals are matched so that a "//" inside one is left alone.
-_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# A comment; or what is no comment though "//" may be inside: a raw string, a number with its separators, a string or character literal.
+# Each begins with a character that is rare, so that the many others are passed over at once.
+_TOKEN = re.compile(
+    r"""
+      R(?:(?<=\bR)|(?<=\b[uUL]R)|(?<=\bu8R))"(?P<mark>[^()\\\s]*)\(.*?\)(?P=mark)"
+    | [0-9](?<=\b[0-9])[0-9A-Za-z_.]*(?:'[0-9A-Za-z][0-9A-Za-z_.]*)+
+    | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'
+    | //[^\n\\]*(?:\\(?:[^\S\n]*\n)?[^\n\\]*)* | /\*.*?\*/
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_BROKEN_MARK = re.compile(r"[/*]\\[^\S\n]*\n")  # a comment may begin or end here, or not, as a compiler joins lines
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"[ \t]*$', re.MULTILINE)
 
 # What decides about a launch and its check. Of what else is declared, some says where a kernel is used, such as `applicable`; the rest is
@@ -91,9 +101,19 @@ def identity(text: str) -> str:
     >>> identity("int a;  // first") == identity("int  a;")
     True
     """
-    code = _TOKEN.sub(lambda match: " " if match[0].startswith("/") else match[0], text)
+    if _BROKEN_MARK.search(text):
+        return hashlib.sha256(text.encode()).hexdigest()
+    code = _TOKEN.sub(_kept, text)
     lines = (" ".join(line.split()) for line in code.splitlines() if not line.lstrip().startswith("#line"))
     return hashlib.sha256("\n".join(line for line in lines if line).encode()).hexdigest()
+
+
+def _kept(match: re.Match[str]) -> str:
+    """What is left of a token. A literal keeps its spacing; so does a comment that goes on in the next line: not all compilers agree."""
+    token = match[0]
+    if token.startswith("/*") or (token.startswith("//") and "\n" not in token):
+        return " "
+    return token if token == " ".join(token.split()) else "\0" + token.encode().hex()
 
 
 def symbol(version: Version, configuration: Configuration, dtype: str) -> str:
