@@ -21,6 +21,7 @@ LaunchCall = Callable[[int, int, int], object]
 # The launch on one output, input and stream, which returns the driver's error, and what must be kept for as long as it may be called
 FixedLaunch = tuple[Callable[[], int], object]
 Fix = Callable[[int, int, int], FixedLaunch]  # (output pointer, input pointer, stream handle)
+Bound = tuple[Candidate, LaunchCall, Fix | None]  # a candidate, its launch, and what fixes that
 
 
 class NotLoaded(Exception):  # noqa: N818 (whoever asked for loaded instances only knows what to do about it)
@@ -118,19 +119,27 @@ class Planner:
         stored = instances.get(key) if instances else None
         return stored.binary_sha if stored else "" if instances is None else None
 
-    def launch_of(self, problem: Problem, *, loaded_only: bool) -> tuple[Candidate, LaunchCall, Fix | None]:
-        """The best candidate that can be launched for `problem`, its launch, and what fixes that.
+    def best_of(self, problem: Problem) -> Bound | None:
+        """The best candidate for `problem`; None where it is not loaded. Raises AutotuneError where nothing is stored that can run it."""
+        candidate = self.selector.choose(problem)
+        function = self._functions.get((candidate.configuration, problem.dtype))
+        return None if function is None else self._bound(candidate, function, problem)
+
+    def launch_of(self, problem: Problem, *, loaded_only: bool) -> Bound:
+        """The best candidate that can be launched for `problem`, loaded where that must be.
 
         With `loaded_only`, only instances that are loaded already count; NotLoaded when none of them is.
         """
         for candidate in self._candidates(problem, loaded_only):
             function = self._function(candidate.configuration, problem.dtype, loaded_only)
-            if function is None:
-                continue
-            version = self.operation.version(candidate.configuration.version)
-            launch = version.launch(candidate.configuration, problem, self.launcher.device)
-            return candidate, function.bind(problem, launch), function.fix(problem, launch)
+            if function is not None:
+                return self._bound(candidate, function, problem)
         raise NotLoaded(str(problem))
+
+    def _bound(self, candidate: Candidate, function: Function, problem: Problem) -> Bound:
+        version = self.operation.version(candidate.configuration.version)
+        launch = version.launch(candidate.configuration, problem, self.launcher.device)
+        return candidate, function.bind(problem, launch), function.fix(problem, launch)
 
     def can_run(self, problem: Problem) -> bool:
         """Whether there is a kernel for `problem`: a database may hold those of one element type only."""

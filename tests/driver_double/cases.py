@@ -248,15 +248,17 @@ def nothing_is_loaded_while_a_stream_is_captured(db: str) -> None:
     assert "the stream is being captured and no kernel that is loaded runs softmax 64x127 float32; call warm([(64, 127)])" in str(
         refused.value
     )
-    assert (LAST.loads, LAST.launches, softmax.stats().hits) == (loads, 3, {})
+    assert (LAST.loads, LAST.launches) == (loads, 3)
+    assert softmax.stats().hits == {"exact": 1, "nearest": 1, "safe": 1}  # the best answers, all of them loaded, serve later calls too
     x, out = normal(64, 128), np.zeros((64, 128), np.float32)
     for _ in range(4):
         check(unready, x, out, stream=CAPTURING_STREAM)
         assert LAST.symbol == b"softmax_v2_float32_block256_unroll1"
+    assert unready.stats().hits == {}
     del os.environ["DOUBLE_CAPTURING"]
     check(softmax, normal(64, 127), stream=CAPTURING_STREAM)
     check(softmax, normal(64, 128), stream=CAPTURING_STREAM)
-    assert softmax.stats().hits == {"safe": 1, "exact": 1}
+    assert softmax.stats().hits == {"exact": 2, "nearest": 1, "safe": 2}
     check(unready, x, out, stream=CAPTURING_STREAM)
     assert LAST.symbol == b"softmax_v3_float32_block256_vector4_unroll1"
 
