@@ -101,7 +101,7 @@ class Planner:
         self.loads = 0
         self._lock = threading.Lock()
         self._functions: dict[tuple[Configuration, str], Function] = {}
-        self._broken: set[tuple[Configuration, str]] = set()
+        self._broken: dict[tuple[Configuration, str], str] = {}
 
     def reread(self, layers: tuple[Layer, ...]) -> "Planner":
         """A planner that goes by what `layers` say now, and by what they said before where a file has become unreadable.
@@ -121,7 +121,7 @@ class Planner:
 
     def best_of(self, problem: Problem) -> Bound | None:
         """The best candidate for `problem`; None where it is not loaded. Raises AutotuneError where nothing is stored that can run it."""
-        candidate = self.selector.choose(problem)
+        candidate = next(self._candidates(problem, loaded_only=False))
         function = self._functions.get((candidate.configuration, problem.dtype))
         return None if function is None else self._bound(candidate, function, problem)
 
@@ -177,10 +177,24 @@ class Planner:
         return function
 
     def _candidates(self, problem: Problem, loaded_only: bool) -> Iterator[Candidate]:
-        if not loaded_only:
-            yield from self.selector.choices(problem)
-        else:
+        if loaded_only:
             yield from (candidate for candidate in self.selector.candidates(problem) if not candidate.rejected)
+            return
+        try:
+            yield from self.selector.choices(problem)
+        except AutotuneError as error:
+            why = self._without_safe(problem.dtype)
+            raise AutotuneError(f"{error}{why}") from None
+
+    def _without_safe(self, dtype: str) -> str:
+        """Why the kernel that takes any input is not there, or what brings it; "" when it is."""
+        safe, instances = self.operation.safe, self.selector.knowledge.instances
+        if (safe, dtype) in self._broken:
+            return f": {self._broken[safe, dtype]}"
+        if instances is None or (safe, dtype) in instances or dtype not in self.operation.version(safe.version).dtypes:
+            return ""
+        command = f"autotune compile {self.operation.name} --arch {self.launcher.device.arch} --dtype {dtype} --safe"
+        return f"; store one by `{command}` on a machine with nvcc"
 
     def _load(self, configuration: Configuration, dtype: str) -> Function | None:
         version = self.operation.version(configuration.version)
@@ -189,7 +203,7 @@ class Planner:
         try:
             function = self.launcher.load(version, configuration, dtype, stored, version.bounds(configuration))
         except AutotuneError as error:
-            self._broken.add((configuration, dtype))
+            self._broken[configuration, dtype] = str(error)
             warnings.warn(f"{configuration} is passed over: {error}", RuntimeWarning, stacklevel=5)
             return None
         self.loads += 1
