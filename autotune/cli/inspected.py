@@ -29,7 +29,13 @@ BEST = (
     CONFIGURATION,
     TIME,
     SPEED,
-    Column("spread", "spread", percent, rank=3, meaning="how far the middle half of the samples reaches, over their median"),
+    Column(
+        ("time_us", "spread", "ci_low_us", "ci_high_us"),
+        "spread",
+        lambda _, *spread: _spread(*spread),
+        rank=3,
+        meaning="how far the middle half of the samples reaches, over their median, which fewer than four do not tell",
+    ),
     Column("fraction_of_copy", "of copy", percent, meaning="the time of a device copy of the same bytes over the kernel's"),
     Column("trials", "tried", rank=4, meaning="how many configurations had been tried when this was settled"),
     Column(
@@ -152,6 +158,12 @@ def explained(columns: Sequence[Column], before: str = "Of the columns, ") -> st
     """What the columns mean, as one paragraph of a command's help."""
     said = [f'"{column.heading}" is {column.meaning}' for column in columns if column.meaning]
     return f"{before}{'; '.join(said)}."
+
+
+def _spread(spread: float | None, low_us: float, high_us: float) -> str:
+    if spread is not None:
+        return percent(spread)
+    return "few samples" if low_us < high_us else "one sample"
 
 
 def _range(least_rows: int, most_rows: int, least_cols: int, most_cols: int) -> str:

@@ -210,7 +210,7 @@ class JsonWatcher(Watcher):
                 "version": choice.configuration.version,
                 "parameters": dict(choice.configuration.parameters),
                 "time_us": choice.time_us,
-                "confidence_us": [choice.low_us, choice.high_us],
+                "confidence_us": [choice.low_us, choice.high_us] if choice.low_us < choice.high_us else None,
                 "runner_up_us": choice.runner_up_us,
                 "gap": choice.gap,
                 "beyond_noise": choice.beyond_noise,

@@ -24,9 +24,9 @@ def measured(time_us: float, half: float | None = None) -> str:
     return f"{round(time_us, decimals):,.{max(0, decimals)}f}"
 
 
-def half_width(time_us: float, low_us: float, high_us: float) -> float:
-    """Half of a confidence interval, as a fraction of the time."""
-    return (high_us - low_us) / 2 / time_us
+def half_width(time_us: float, low_us: float, high_us: float) -> float | None:
+    """Half of a confidence interval, as a fraction of the time; None for one without width, which is that of a single sample."""
+    return (high_us - low_us) / 2 / time_us if low_us < high_us else None
 
 
 def outcomes(counts: Counter[Outcome]) -> str:
@@ -51,9 +51,8 @@ def describe(summary: ProblemSummary) -> str:
         return f"{tried}; none of them can be used"
     share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
     half = half_width(choice.time_us, choice.low_us, choice.high_us)
-    width = f"{100 * half:.0f} %" if half >= 0.1 else percent(half)
     time_us = measured(choice.time_us, half)
-    return f"{tried}; best {choice.configuration}: {time_us} us{share}, +-{width}, {_verdict(choice, confirmed=summary.confirmed)}"
+    return f"{tried}; best {choice.configuration}: {time_us} us{share}, {_sure(half)}, {_verdict(choice, confirmed=summary.confirmed)}"
 
 
 def conclusion(summary: Summary, problems: int) -> str:
@@ -67,6 +66,12 @@ def conclusion(summary: Summary, problems: int) -> str:
     if tied:
         bests += f", {tied} of them in a tie"
     return f"{bests}; " + (f"{counted(untried, 'size')} had more configurations to try" if untried else "every configuration was tried")
+
+
+def _sure(half: float | None) -> str:
+    if half is None:
+        return "one sample"
+    return f"+-{100 * half:.0f} %" if half >= 0.1 else f"+-{percent(half)}"
 
 
 def _standing(one: ProblemSummary | None) -> str:

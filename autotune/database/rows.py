@@ -21,9 +21,24 @@ class Inspector(Connection):
         device: str | None = None,
         version: str | None = None,
     ) -> list[Row]:
-        """The best configuration of every problem. `spread`, `gap` and `fraction_of_copy` are ratios, `parameters` a dict."""
+        """The best configuration of every problem. `spread`, `gap` and `fraction_of_copy` are ratios, `parameters` a dict.
+
+        `spread` is None where there are fewer than four samples, or copies of one alone, which say nothing of it.
+        """
         found = self._filtered("best_kernels", _BEST_ORDER, operation, rows, cols, dtype, device, version)
-        return sound(self, "best", found, _readable_best, "trial")
+        best = sound(self, "best", found, _readable_best, "trial")
+        unknown = self._of_few_samples([row["trial"] for row in best if not row["spread"]])
+        return [row | {"spread": None} if row["trial"] in unknown else row for row in best]
+
+    def _of_few_samples(self, trials: Sequence[int]) -> set[int]:
+        """Those of `trials` whose most careful rounds, the kind first in the alphabet, have too few samples for a spread."""
+        found = self.select(
+            "SELECT r.trial FROM rounds r, json_each(r.samples_us) s WHERE r.trial IN (SELECT value FROM json_each(?)) "
+            "AND r.kind = (SELECT min(kind) FROM rounds WHERE trial = r.trial) "
+            "GROUP BY r.trial HAVING count(*) < 4 OR count(DISTINCT s.value) = 1",
+            (str(list(trials)),),
+        )
+        return {row["trial"] for row in found}
 
     def replayed_sizes(self) -> set[tuple[str, str, int, int]]:
         """Device, dtype, rows and columns of what was settled by replaying another database's measurements."""
