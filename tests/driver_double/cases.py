@@ -335,7 +335,8 @@ def a_sweep_s_database_serves_a_machine_without_compilers_and_an_empty_one_says_
             check(empty, normal(64, 128))
         assert str(refused.value) == (
             "no kernel is left for softmax 64x128 float32 on NVIDIA H200: v2 block 256, unroll 1 is the last resort, and no compiled "
-            "instance of it for sm_90 is stored; store one by `autotune compile softmax --arch sm_90 --dtype float32 --safe` on a machine with nvcc"
+            "instance of it for sm_90 is stored; store one by `autotune compile softmax --arch sm_90 --dtype float32 --safe` on a machine "
+            "with nvcc"
         )
 
 
