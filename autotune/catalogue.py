@@ -78,8 +78,8 @@ def _load(folder: Path) -> Operation:
         bytes_moved=checked_bytes(path, declarations.function(path, "bytes_moved", declared["bytes_moved"])),
         reference_template=None if reference is None else _template(path, "REFERENCE_TEMPLATE", reference),
         safe=declarations.safe(path, declared["SAFE"], versions),
-        fitted_parameters=declarations.fitted(path, declared.get("FITTED", {}), versions),
-        shared_among=declarations.shared_among(path, declared.get("SHARED_AMONG", {}), versions),
+        fitted_parameters=declarations.fitted(path, declared.get("FITTED", {})),
+        shared_among=declarations.shared_among(path, declared.get("SHARED_AMONG", {})),
         fit=None if fit is None else checked(path, declarations.function(path, "fit", fit), dict),
         default=None if default is None else checked_proposals(path, declarations.function(path, "default", default)),
     )

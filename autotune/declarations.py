@@ -1,6 +1,6 @@
 """What a definition file declares besides functions, checked where it is loaded: each mistake is a sentence that says what is accepted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -71,21 +71,16 @@ def safe(path: Path, value: Any, versions: Mapping[str, Version]) -> Configurati
     return Configuration(name, tuple((parameter, chosen[parameter]) for parameter in declared))
 
 
-def fitted(path: Path, value: Any, versions: Mapping[str, Version]) -> dict[str, tuple[str, ...]]:
-    """FITTED: some parameters of versions; versions that are not here are passed over."""
-    good = isinstance(value, dict) and all(
-        isinstance(name, str) and isinstance(them, tuple | list) and _are_parameters(them, versions.get(name))
-        for name, them in value.items()
-    )
+def fitted(path: Path, value: Any) -> dict[str, tuple[str, ...]]:
+    """FITTED: parameters of versions, which need not be here."""
+    good = isinstance(value, dict) and all(isinstance(names, tuple | list) and _are_texts((name, *names)) for name, names in value.items())
     _require(good, path, "FITTED", value, 'give versions a tuple of names of their parameters, such as {"v1": ("items",)}')
-    return {name: tuple(them) for name, them in value.items()}
+    return {name: tuple(names) for name, names in value.items()}
 
 
-def shared_among(path: Path, value: Any, versions: Mapping[str, Version]) -> dict[str, str]:
-    """SHARED_AMONG: one parameter of versions; versions that are not here are passed over."""
-    good = isinstance(value, dict) and all(
-        isinstance(name, str) and _are_parameters((parameter,), versions.get(name)) for name, parameter in value.items()
-    )
+def shared_among(path: Path, value: Any) -> dict[str, str]:
+    """SHARED_AMONG: one parameter of versions, which need not be here."""
+    good = isinstance(value, dict) and _are_texts(value.keys()) and _are_texts(value.values())
     _require(good, path, "SHARED_AMONG", value, 'give versions the name of one of their parameters, such as {"v1": "block"}')
     return dict(value)
 
@@ -121,5 +116,5 @@ def _same(declared: Value, chosen: object) -> bool:
     return type(declared) is type(chosen) and declared == chosen
 
 
-def _are_parameters(names: Any, version: Version | None) -> bool:
-    return all(isinstance(name, str) and (version is None or name in version.parameters) for name in names)
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)

@@ -92,8 +92,8 @@ AT_LOADING = [
     ("SAFE", '("v0", {})', "('v0', {}); give each parameter of v0 one of its values"),
     ("SAFE", '("v0", {"block": 32, "unroll": 1})', "('v0', {'block': 32, 'unroll': 1}); give each parameter"),
     ("FITTED", '{"v0": "block"}', "{'v0': 'block'}; give versions a tuple of names of their parameters"),
-    ("FITTED", '{"v0": ("items",)}', "{'v0': ('items',)}; give versions a tuple of names of their parameters"),
-    ("SHARED_AMONG", '{"v0": "items"}', "{'v0': 'items'}; give versions the name of one of their parameters"),
+    ("FITTED", '{"v0": (1,)}', "{'v0': (1,)}; give versions a tuple of names of their parameters"),
+    ("SHARED_AMONG", '{"v0": ("block",)}', "{'v0': ('block',)}; give versions the name of one of their parameters"),
     ("SHARED_AMONG", "[]", "[]; give versions the name of one of their parameters"),
 ]
 
