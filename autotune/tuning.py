@@ -14,10 +14,10 @@ from autotune.database import Database, Settled
 from autotune.known import Known, look, planned, tries
 from autotune.ledger import Ledger
 from autotune.operation import Operation
+from autotune.priors import priors, suggested
 from autotune.problem import Problem
 from autotune.race import Race, screen
 from autotune.search import Budget, Study
-from autotune.search.neighbours import distance, nearest
 from autotune.statistics import median
 from autotune.trial import Failure, Instance, Outcome, ProblemFailure, Round
 from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
@@ -121,17 +121,6 @@ class Tuning:
         tools = self._tools
         return look(tools.database, tools.backend, tools.operation, self._problem, self._space, self._shas)
 
-    def _priors(self) -> list[tuple[float, Mapping[Configuration, float]]]:
-        """Times for the search to start from, with how far they are: this problem's stale ones, then the nearest measured problems'."""
-        if self._budget.exhaustive:
-            return []
-        backend, database = self._tools.backend, self._tools.database
-        near = nearest(self._problem, database.problems_measured(self._problem.operation, backend.device, backend.timing))
-        found = [database.trials(backend.device, backend.timing, problem=p, replayed=backend.replayed) for p in near]
-        distances = [0.0, *(distance(self._problem, p) for p in near)]
-        evidence = zip(distances, [self._known.evidence.stale, *found], strict=True)
-        return [(far, {t.configuration: t.time_us for t in trials if t.outcome.timed and t.time_us}) for far, trials in evidence if trials]
-
     def _ask_sentinels(self, bench: Bench, mine: ProblemSummary) -> None:
         """Time again what tells whether the times taken with another driver or compiler still hold, and look at them anew."""
         sentinels = self._known.evidence.sentinels
@@ -153,9 +142,18 @@ class Tuning:
                 mine.done += 1
 
     def _study(self) -> Study:
-        priors = self._priors()
-        times, distances = [times for _, times in priors], [far for far, _ in priors]
-        return Study(self._space, seed=self._tools.seed, known=self._known.times, priors=times, distances=distances)
+        tools, problem, space, known = self._tools, self._problem, self._space, self._known
+        if self._budget.exhaustive:
+            return Study(space, seed=tools.seed, known=known.times)
+        hints = priors(tools.database, tools.backend, tools.operation, problem, space, known.evidence.stale)
+        return Study(
+            space,
+            seed=tools.seed,
+            known=known.times,
+            priors=[times for _, times in hints],
+            distances=[far for far, _ in hints],
+            suggested=suggested(tools.operation, problem, tools.backend, space),
+        )
 
     def _batch(self, study: Study) -> int:
         """How many configurations to ask for at once: all where order does not matter, few where answers guide the questions."""
