@@ -136,6 +136,30 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         )
         return {(row["device"], row["problem"]) for row in rows}
 
+    def blocked_though_timed(
+        self, device: Device, operation: str, configuration: Configuration | None, dtype: str, problem: Problem | None = None
+    ) -> int:
+        """Of the configurations that `unblock` would take these for, how many have times and never failed: a person blocked them."""
+        rows = self.select(
+            "SELECT b.configuration FROM blocked b JOIN configurations c ON c.id = b.configuration "
+            "JOIN trials t ON t.configuration = b.configuration AND t.template = b.template "
+            "AND (b.problem IS NULL OR b.problem = t.problem) JOIN runs u ON u.id = t.run AND u.device = b.device "
+            "JOIN problems p ON p.id = t.problem AND p.dtype = b.dtype "
+            "LEFT JOIN endings e ON e.trial = t.id "
+            f"WHERE b.reason <> '' AND b.device = (SELECT id FROM devices WHERE {equal(device_key(device))}) "
+            "AND (c.operation, b.dtype) = (?, ?)"
+            + (" AND (c.version, c.parameters) = (?, ?)" if configuration else "")
+            + (f" AND b.problem = (SELECT id FROM problems WHERE {equal(problem_key(problem))})" if problem else "")
+            + " GROUP BY b.configuration HAVING min(coalesce(e.outcome, t.outcome) IN ('ok', 'pruned'))",
+            [
+                *device_key(device).values(),
+                *(operation, dtype),
+                *((configuration.version, configuration.to_json()) if configuration else ()),
+                *(problem_key(problem).values() if problem else ()),
+            ],
+        )
+        return len(rows)
+
     def _measured_problems(self, only: Touched | None) -> Iterator[tuple[Device, TimingProtocol, Problem]]:
         for device in self.devices_measured():
             for timing in self.protocols_measured(device):
