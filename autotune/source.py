@@ -90,7 +90,7 @@ def loaded_alike(name: str, kernels: Path, known: Mapping[str, str]) -> Operatio
 def expanded(template: Path) -> str:
     """The text at `template` with each `#include "…"` replaced by that file, once, however often it is named.
 
-    Files are looked for beside the template and in `templates/`. Raises UsageError when one is missing.
+    Files are looked for beside the template and in `templates/`. Raises UsageError when one is missing, or is no text in UTF-8.
     """
     return _expand(template, seen={_file(template)})
 
@@ -160,7 +160,7 @@ def _defined(code: bytes, operation_code: bytes) -> str:
 
 
 def _expand(path: Path, seen: set[tuple[int, int] | None]) -> str:
-    text = path.read_text(encoding="utf-8")
+    text = _read(path)
     name = f"{path.parent.name}/{path.name}"
 
     def replaced(match: re.Match[str]) -> str:
@@ -176,6 +176,16 @@ def _expand(path: Path, seen: set[tuple[int, int] | None]) -> str:
         raise UsageError(f'template {path} includes "{match[1]}", which is neither beside it nor in {shipped("templates")}')
 
     return f'#line 1 "{name}"\n' + _INCLUDE.sub(replaced, text)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")  # with a byte order mark in front or without
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"template {path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}; save it as UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"template {path} cannot be read ({error.strerror}); make it readable") from None
 
 
 def _file(path: Path) -> tuple[int, int] | None:
