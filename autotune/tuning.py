@@ -8,6 +8,7 @@ from functools import cached_property
 
 from autotune import source
 from autotune.backends import Backend, Bench
+from autotune.batches import Batches
 from autotune.choice import Choice, candidates, choose, in_a_final
 from autotune.configuration import Configuration
 from autotune.database import Database, Settled
@@ -24,7 +25,6 @@ from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
 from autotune.workshop import Workshop
 
 SMALL_SPACE = 1024  # a space up to this size is measured whole: that takes seconds, and a search could only miss something
-BATCH = 16
 SENTINEL_ROUNDS = 3
 
 
@@ -133,11 +133,13 @@ class Tuning:
         mine.known, mine.stale = len(self._known.times), len(self._known.evidence.stale)
 
     def _search(self, bench: Bench, mine: ProblemSummary) -> None:
-        study = self._study()
+        study, batches = self._study(), Batches(self._budget, self._started)
         while not self._budget.done(study, self._started, time.monotonic()):
-            batch = study.ask(self._batch(study))
+            batch = study.ask(batches.size(study, time.monotonic()))
             self._tools.workshop.build(batch, self._problem.dtype)
-            for configuration in batch:
+            for place, configuration in enumerate(batch):
+                if place and batches.late(time.monotonic()):
+                    break
                 study.tell(configuration, self._try(bench, configuration, mine))
                 mine.done += 1
 
@@ -154,12 +156,6 @@ class Tuning:
             distances=[far for far, _ in hints],
             suggested=suggested(tools.operation, problem, tools.backend, space),
         )
-
-    def _batch(self, study: Study) -> int:
-        """How many configurations to ask for at once: all where order does not matter, few where answers guide the questions."""
-        if self._budget.exhaustive:
-            return study.remaining
-        return min(BATCH, self._budget.trials - study.measured) if self._budget.trials else BATCH
 
     def _try(self, bench: Bench, configuration: Configuration, mine: ProblemSummary) -> float | None:
         """Check and screen one configuration and store its trial at once; its time, or None when it failed too often."""
