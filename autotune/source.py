@@ -48,7 +48,8 @@ _OF_OPERATION = ("TOLERANCES", "reference")
 class Source:
     """What results of a version depend on: its template with includes in place, and what its definition adds.
 
-    `sha` is what tells it from others. It changes with the code and not with comments, spacing or file names.
+    `sha` is what tells it from others. It changes with the code and not with comments, file names, or how wide a gap is; a gap where none
+    was is other code, for no compiler is asked.
     """
 
     text: str
@@ -96,7 +97,7 @@ def expanded(template: Path) -> str:
 
 
 def identity(text: str) -> str:
-    """The hash of CUDA source without comments, line directives and spacing.
+    """The hash of CUDA source without comments, line directives, empty lines and more than one blank between words.
 
     >>> identity("int a;  // first") == identity("int  a;")
     True

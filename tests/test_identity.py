@@ -38,6 +38,8 @@ DIFFERENT = [
     ("int a; /\\\n/ /*\nint b; // */", "int a; /\\\n/ /*\nint c; // */"),
     ("int a; /* *\\\n/ int b; // */", "int a; /* *\\\n/ int c; // */"),
     ("#define A 1\nint a;", "#define A 1 int a;"),
+    ("x=0.5f*y;", "x = 0.5f * y;"),  # alike to a compiler, but none is asked: as docs/own_kernels.md says
+    ("int a; int b;", "int a;\nint b;"),
 ]
 
 
