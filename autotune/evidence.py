@@ -25,6 +25,11 @@ class Evidence:
     stale: list[StoredTrial] = field(default_factory=list)
     sentinels: list[Configuration] = field(default_factory=list)
 
+    @property
+    def outdated(self) -> set[Configuration]:
+        """The configurations of which nothing that was measured counts any more: each once, however often it was measured before."""
+        return {trial.configuration for trial in self.stale} - {trial.configuration for trial in self.trials}
+
 
 def weigh(
     trials: Iterable[StoredTrial],

@@ -45,7 +45,7 @@ def sweep(
     """
     watcher = watcher or Watcher()
     name = backend.device.name
-    summary = Summary(name, recorded_on=name if backend.replayed else None)
+    summary = Summary(name, recorded_on=name if backend.replayed else None, versions=versions)
     watcher.began(len(problems), backend.device, replayed=backend.replayed)
     with _run(operation, backend, database, watcher, summary, command=command, seed=seed) as run_id:
         ledger = Ledger(database, backend, run_id, watcher, room_wait_s=room_wait_s)
@@ -66,6 +66,7 @@ def sweep(
             if error.errno not in FULL:
                 raise
             raise StorageError(f"there is no room for {error.filename or 'a file'} ({error.strerror}); make some and run again") from error
+        summary.raced_again = ledger.raced_again
     watcher.ended(summary)
     return summary
 

@@ -59,7 +59,7 @@ class Tuning:
         self._started = time.monotonic()
         tools, known = self._tools, self._known
         space, tried = len(self._space), len(known.times)
-        blocked, stale = len(known.blocked.intersection(self._space)), len(known.evidence.stale)
+        blocked, stale = len(known.blocked.intersection(self._space)), len(known.evidence.outdated)
         self._done = mine = ProblemSummary(self._problem, space, tried, blocked, stale, planned(self._budget, space, tried))
         self._summary.problems.append(mine)
         tools.watcher.problem(mine)
@@ -130,7 +130,7 @@ class Tuning:
         right = [sentinel for sentinel in sentinels if self._try(bench, sentinel, mine) is not None]
         self._new_race(bench, right, mine).meet(right, "race", SENTINEL_ROUNDS)
         self._known = self._look()
-        mine.known, mine.stale = len(self._known.times), len(self._known.evidence.stale)
+        mine.known, mine.stale = len(self._known.times), len(self._known.evidence.outdated)
 
     def _search(self, bench: Bench, mine: ProblemSummary) -> None:
         study, batches = self._study(), Batches(self._budget, self._started)

@@ -16,9 +16,9 @@ class ProblemSummary:
     """What a sweep did for one problem. `copy_us` is the device copy of the same bytes, None off a GPU.
 
     Of `space` configurations, `known` had been measured, failed or blocked before, `blocked` among them, and `done` were since. It ends
-    at `planned` of them, or None when that depends on what is found. `stale` earlier trials no longer count, because the template, its
-    definition, the flags, the compiler or the driver has changed since. `failures` counts what was said of failures, and `culprits` are
-    the configurations that each was said of.
+    at `planned` of them, or None when that depends on what is found. Of `stale` configurations nothing that was measured earlier counts,
+    because the template, its definition, the flags, the compiler or the driver has changed since. `failures` counts what was said of
+    failures, and `culprits` are the configurations that each was said of.
     """
 
     problem: Problem
@@ -61,10 +61,16 @@ class Attempt:
 
 @dataclass(slots=True)
 class Summary:
-    """What a whole sweep did. `recorded_on` is the device that was replayed, None where times were taken."""
+    """What a whole sweep did. `recorded_on` is the device that was replayed, None where times were taken.
+
+    `versions` are those that it was about, none for all. `raced_again` counts the trials that were added to `new_trials`' for the final
+    races: one for each configuration that an earlier sweep had tried.
+    """
 
     device: str = ""
     recorded_on: str | None = None
+    versions: tuple[str, ...] = ()
+    raced_again: int = 0
     problems: list[ProblemSummary] = field(default_factory=list)
     interrupted: bool = False
     interrupted_in: str = ""  # the function of a definition that was running then

@@ -20,6 +20,8 @@ CONFIGURATION = Column("parameters", "configuration", parameters, right=False, l
 TIME = Column("time_us", "time us", microseconds, meaning="the median time of a launch")
 SPEED = Column("gb_per_s", "GB/s", lambda value: f"{value:,.1f}", rank=5, meaning="the bytes that must be moved, over that time")
 
+COUNTED_TRIALS = "how many are stored: each try of a configuration, and one more for each sweep in which a known one raced again"
+
 BEST = (
     DEVICE,
     OPERATION,
@@ -95,7 +97,7 @@ PROBLEMS = (
     SIZE,
     DTYPE,
     Column("bytes_moved", "moved", in_bytes, meaning="what the operation must read and write at least"),
-    Column("trials", "trials"),
+    Column("trials", "trials", meaning=COUNTED_TRIALS),
 )
 DEVICES = (
     Column("device", "device", right=False),
@@ -118,7 +120,7 @@ VERSIONS = (
         "template_sha", "template", lambda value: value[:12], right=False, meaning="the beginning of the hash of its source and definition"
     ),
     Column("configurations", "configurations tried", meaning="how many different ones of it have trials"),
-    Column("trials", "trials"),
+    Column("trials", "trials", meaning=COUNTED_TRIALS),
     Column("best_on", "best on problems"),
 )
 PINNED = Column(("least_rows", "most_rows", "least_cols", "most_cols"), "sizes", lambda *ends: _range(*ends), right=False)

@@ -55,14 +55,14 @@ class PlainWatcher(Watcher):
     def settled(self, summary: ProblemSummary) -> None:
         if summary.stale and summary.new_trials:
             self._say(
-                f"{summary.problem}: {summary.stale} earlier trials no longer count: "
+                f"{summary.problem}: what was measured of {counted(summary.stale, 'configuration')} before no longer counts: "
                 "the kernel, its definition, its compiler or the driver has changed"
             )
         for message, count in summary.failures.most_common(SHOWN_FAILURES):
             self._say(f"{summary.problem}: {count} x {message}{culprits(list(summary.culprits.get(message, ())))}")
         if (more := len(summary.failures) - SHOWN_FAILURES) > 0:
             self._say(f"{summary.problem}: {more} more ways to fail; see `autotune inspect trials`")
-        self._say(describe(summary))
+        self._say(describe(summary, recorded=bool(self._note)))
 
     def learnt(self, trained: Trained) -> None:
         self._say(f"selector for {trained.dtype}: {trained.model}; {trained.why}")
@@ -72,11 +72,15 @@ class PlainWatcher(Watcher):
             where = f" in {summary.interrupted_in}" if summary.interrupted_in else ""
             self._say(f"interrupted{where}; everything measured so far is stored, and the same command goes on from here")
         counts = f" ({outcomes(summary.outcomes)})" if summary.new_trials else ""
-        new = f"{counted(summary.new_trials, 'new trial')}{counts} in {time.monotonic() - self._started:.1f} s"
+        new = f"{counted(summary.new_trials, 'new trial')}{counts}{_again(summary.raced_again)} in {time.monotonic() - self._started:.1f} s"
         self._say(f"{new}; {conclusion(summary, self._problems)}")
 
     def _say(self, line: str) -> None:
         click.echo(line + self._note)
+
+
+def _again(count: int) -> str:
+    return f" and {count} more of known configurations that raced again" if count else ""
 
 
 class BarWatcher(PlainWatcher):
@@ -234,6 +238,7 @@ class JsonWatcher(Watcher):
             "ended",
             device=summary.device,
             new_trials=summary.new_trials,
+            raced_again=summary.raced_again,
             outcomes=counts,
             confirmed=summary.confirmed,
             whole=summary.whole,

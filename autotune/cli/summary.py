@@ -42,11 +42,13 @@ def culprits(configurations: Sequence[Configuration]) -> str:
     return f" ({configurations[0]}" + (f" and {more} more)" if more else ")")
 
 
-def describe(summary: ProblemSummary) -> str:
-    """One line on what was tried for a problem, what won, and how sure that is."""
+def describe(summary: ProblemSummary, *, recorded: bool = False) -> str:
+    """One line on what was tried for a problem, what won, and how sure that is. Of a recording no others can be tried."""
     choice, new = summary.choice, counted(summary.new_trials, "new trial")
     blocked = f", {summary.blocked} blocked" if summary.blocked else ""
-    tried = f"{summary.problem}: {new}, {summary.known + summary.done} of {summary.space} configurations known{blocked}"
+    tried = (
+        f"{summary.problem}: {new}, {summary.known + summary.done} of {summary.space} {'recorded ' * recorded}configurations known{blocked}"
+    )
     if choice is None:
         return f"{tried}; none of them can be used"
     share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
@@ -58,14 +60,16 @@ def describe(summary: ProblemSummary) -> str:
 def conclusion(summary: Summary, problems: int) -> str:
     """Two different things: whether each best was compared with its nearest rivals, and whether anything was left untried."""
     untried = problems - summary.whole
+    which = ("recorded " if summary.recorded_on else "", f" of {' and '.join(summary.versions)}" if summary.versions else "")
+    left, all_tried = "{}configurations{} to try".format(*which), "every {}configuration{} was tried".format(*which)
     if problems == 1:
         one = summary.problems[0] if summary.problems else None
-        return f"{_standing(one)}, and {'there are more configurations to try' if untried else 'every configuration was tried'}"
+        return f"{_standing(one)}, and {f'there are more {left}' if untried else all_tried}"
     tied = sum(p.confirmed and p.choice is not None and p.choice.beyond_noise is False for p in summary.problems)
     bests = f"{summary.confirmed} of {problems} sizes have a best confirmed by a final race"
     if tied:
         bests += f", {tied} of them in a tie"
-    return f"{bests}; " + (f"{counted(untried, 'size')} had more configurations to try" if untried else "every configuration was tried")
+    return f"{bests}; " + (f"{counted(untried, 'size')} had more {left}" if untried else all_tried)
 
 
 def _sure(half: float | None) -> str:

@@ -105,10 +105,10 @@ class Inspector(Connection):
     def devices(self, operation: str | None = None) -> list[Row]:
         """The devices that trials were taken on, with how many problems have a best on each, and how many of those were replayed.
 
-        With `operation` those on which it was tried, and only its problems and runs are counted.
+        With `operation` those on which it was tried, and only its problems and runs are counted. A run without trials is none.
         """
         problems = "SELECT id FROM problems WHERE ?1 IS NULL OR operation = ?1"
-        runs = f"SELECT id FROM runs WHERE ?1 IS NULL OR id IN (SELECT run FROM trials WHERE problem IN ({problems}))"
+        runs = f"SELECT run FROM trials WHERE problem IN ({problems})"
         found = self.select(
             "SELECT id, name, compute_capability, arch, sm_count, l2_bytes, bus_bits, shared_bytes_per_block, shared_bytes_per_sm, "
             "registers_per_sm, threads_per_sm, threads_per_block, "
