@@ -55,6 +55,7 @@ def test_of_one_sample_no_spread_is_shown(recording: Path, tmp_path: Path) -> No
     (best,) = rows("inspect", "best", *db)
     assert (best["time_us"], best["spread"]) == (10.0, None)
     assert "one sample" in said("inspect", "best", *db)
+    assert "spread" not in said("inspect", "best", "--version", "v1", *db)
 
 
 def test_a_spread_that_is_known_is_shown(recording: Path, tmp_path: Path) -> None:

@@ -163,9 +163,11 @@ def explained(columns: Sequence[Column], before: str = "Of the columns, ") -> st
     return f"{before}{'; '.join(said)}."
 
 
-def _spread(spread: float | None, low_us: float, high_us: float) -> str:
+def _spread(spread: float | None, low_us: float | None, high_us: float | None) -> str:
     if spread is not None:
         return percent(spread)
+    if low_us is None or high_us is None:  # the best of a version, of which none is told
+        return ""
     return "few samples" if low_us < high_us else "one sample"
 
 
