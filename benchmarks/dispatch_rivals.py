@@ -44,11 +44,11 @@ def bare_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
     grid = (launch.blocks, 1, 1, bounds.threads, 1, 1, launch.shared_bytes)
     problem = Problem("softmax", *x.shape)
     launch_kernel, handle = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx, as_argument(int(function))
-    fixed, words = fixed_launch(launch_kernel, handle, problem, launch, bounds.threads, out.data_ptr(), x.data_ptr(), 0)
+    _, fixed, words = fixed_launch(launch_kernel, handle, problem, launch, bounds.threads, out.data_ptr(), x.data_ptr(), 0)
 
     # Each call keeps the memory that it passes addresses of: what is freed is soon written by others.
     def by_ctypes(kept: object = words) -> object:
-        return fixed()
+        return launch_kernel(*fixed)
 
     def extended(kept: object = (values, pointers)) -> object:
         return driver.cuLaunchKernelEx(config, function, packed, 0)

@@ -3,7 +3,6 @@
 import ctypes
 from array import array
 from collections.abc import Callable
-from functools import partial
 from struct import Struct
 from typing import Any
 
@@ -31,9 +30,12 @@ def frame(problem: Problem, launch: Launch, threads: int) -> Frame:
 def fixed_launch(
     launch_kernel: Callable[..., int], function: Any, problem: Problem, launch: Launch, threads: int, output: int, source: int, stream: int
 ) -> FixedLaunch:
-    """A launch whose words are never written again, so that any number of threads may call it; with the memory that it reads."""
+    """A launch whose words are never written again, so that any number of threads may call it; with the memory that it reads.
+
+    Its arguments come apart: bound to it by `partial`, they would be passed on by a call more, a tenth of a microsecond.
+    """
     words, base = _packed(problem, launch, threads, output, source, stream)
-    return partial(launch_kernel, as_argument(base), function, as_argument(base + 8 * _POINTERS), None), words
+    return launch_kernel, (as_argument(base), function, as_argument(base + 8 * _POINTERS), None), words
 
 
 def _packed(problem: Problem, launch: Launch, threads: int, output: int, source: int, stream: int) -> tuple["array[int]", int]:

@@ -18,8 +18,9 @@ from autotune.problem import Problem
 
 # (output pointer, input pointer, stream handle); what it returns is of no meaning
 LaunchCall = Callable[[int, int, int], object]
-# The launch on one output, input and stream, which returns the driver's error, and what must be kept for as long as it may be called
-FixedLaunch = tuple[Callable[[], int], object]
+# The launch on one output, input and stream: a function that returns the driver's error, its arguments, and what must be kept for as long
+# as it may be called
+FixedLaunch = tuple[Callable[..., int], tuple[object, ...], object]
 Fix = Callable[[int, int, int], FixedLaunch]  # (output pointer, input pointer, stream handle)
 Bound = tuple[Candidate, LaunchCall, Fix | None]  # a candidate, its launch, and what fixes that
 

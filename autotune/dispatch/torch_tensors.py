@@ -111,8 +111,8 @@ def _packed(kind: Kind, slow: SlowPath, any_layout: Call) -> Call:
             pointers = (0, 0)
         ready = ready_of(pointers)
         if ready is not None:
-            alike, ordinal, handle, plan, launch, _ = ready
-            if plan.live and alike(x, out) and current(ordinal) == handle and not launch():
+            alike, ordinal, handle, plan, launch, arguments, _ = ready
+            if plan.live and alike(x, out) and current(ordinal) == handle and not launch(*arguments):
                 plan.hits += 1
                 return out
         source, target = pointers

@@ -106,9 +106,9 @@ def ready(softmax: Dispatcher) -> list[int]:
     made: list[int] = []
     for plan in softmax._plans.all():
 
-        def fix(target: int, source: int, stream: int, launch: Any = plan.launch) -> tuple[Callable[[], int], object]:
+        def fix(target: int, source: int, stream: int, launch: Any = plan.launch) -> tuple[Callable[..., int], tuple[int, ...], object]:
             made.append(target)
-            return lambda: launch(target, source, stream), None
+            return launch, (target, source, stream), None
 
         plan.fix = fix
     return made
