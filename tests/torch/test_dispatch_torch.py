@@ -170,7 +170,7 @@ def test_a_ready_launch_that_fails_is_made_the_long_way(softmax: Dispatcher) -> 
 
     softmax(x, out)
     (plan,) = softmax._plans.all()
-    plan.fix = lambda target, source, stream: (fail, None)
+    plan.fix = lambda target, source, stream: (fail, (), None)
     for _ in range(5):
         assert close(softmax(x, out.zero_()), x)
     assert failures == [201, 201, 201]
