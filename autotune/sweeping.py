@@ -15,6 +15,7 @@ from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.selector import train
 from autotune.selector.dense import reachable, uncompiled
+from autotune.spaces import require
 from autotune.tuning import Tools, Tuning
 from autotune.watch import Summary, Watcher
 from autotune.workshop import Workshop
@@ -41,8 +42,10 @@ def sweep(
     Without a `budget`, spaces of up to 1024 configurations are measured whole and larger ones until less than 1 % is to be gained.
     What the database knows already is not measured again. Ctrl-C ends it with everything stored that was measured. At its end, on a GPU
     and unless `learn` is false, selectors learn from what was measured.
-    A full disk makes it wait for room, and after `room_wait_s` seconds raise StorageError.
+    A full disk makes it wait for room, and after `room_wait_s` seconds raise StorageError. Raises UsageError when `versions` are named and
+    nothing of them is applicable to any of `problems`.
     """
+    require(operation, backend, problems, versions)
     watcher = watcher or Watcher()
     name = backend.device.name
     summary = Summary(name, recorded_on=name if backend.replayed else None, versions=versions)

@@ -19,6 +19,7 @@ from autotune.priors import priors, suggested
 from autotune.problem import Problem
 from autotune.race import Race, screen
 from autotune.search import Budget, Study
+from autotune.spaces import impossible, space
 from autotune.statistics import median
 from autotune.trial import Failure, Instance, Outcome, ProblemFailure, Round
 from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
@@ -58,9 +59,10 @@ class Tuning:
         """Measure until the budget is spent, then settle; raises KeyboardInterrupt after storing what there is."""
         self._started = time.monotonic()
         tools, known = self._tools, self._known
-        space, tried = len(self._space), len(known.times)
+        size, tried = len(self._space), len(known.times)
         blocked, stale = len(known.blocked.intersection(self._space)), len(known.evidence.outdated)
-        self._done = mine = ProblemSummary(self._problem, space, tried, blocked, stale, planned(self._budget, space, tried))
+        self._done = mine = ProblemSummary(self._problem, size, tried, blocked, stale, planned(self._budget, size, tried))
+        mine.impossible = impossible(tools.operation, tools.backend, self._problem, self._asked_for())
         self._summary.problems.append(mine)
         tools.watcher.problem(mine)
         final = self._final()
@@ -95,13 +97,11 @@ class Tuning:
 
     @cached_property
     def _space(self) -> list[Configuration]:
-        tools = self._tools
-        possible = tools.backend.known(self._problem)
-        return [
-            c
-            for c in tools.operation.configurations(tools.versions)
-            if tools.operation.applicable(c, self._problem, tools.backend.device) and (possible is None or c in possible)
-        ]
+        return space(self._tools.operation, self._tools.backend, self._problem, self._tools.versions)
+
+    def _asked_for(self) -> tuple[str, ...]:
+        """The versions that should have something to try: those that were named, and where nothing at all is to be tried every one."""
+        return self._tools.versions or (() if self._space else tuple(self._tools.operation.versions))
 
     @cached_property
     def _shas(self) -> dict[str, str]:
@@ -144,17 +144,17 @@ class Tuning:
                 mine.done += 1
 
     def _study(self) -> Study:
-        tools, problem, space, known = self._tools, self._problem, self._space, self._known
+        tools, problem, known = self._tools, self._problem, self._known
         if self._budget.exhaustive:
-            return Study(space, seed=tools.seed, known=known.times)
-        hints = priors(tools.database, tools.backend, tools.operation, problem, space, known.evidence.stale)
+            return Study(self._space, seed=tools.seed, known=known.times)
+        hints = priors(tools.database, tools.backend, tools.operation, problem, self._space, known.evidence.stale)
         return Study(
-            space,
+            self._space,
             seed=tools.seed,
             known=known.times,
             priors=[times for _, times in hints],
             distances=[far for far, _ in hints],
-            suggested=suggested(tools.operation, problem, tools.backend, space),
+            suggested=suggested(tools.operation, problem, tools.backend, self._space),
         )
 
     def _try(self, bench: Bench, configuration: Configuration, mine: ProblemSummary) -> float | None:

@@ -18,7 +18,8 @@ class ProblemSummary:
     Of `space` configurations, `known` had been measured, failed or blocked before, `blocked` among them, and `done` were since. It ends
     at `planned` of them, or None when that depends on what is found. Of `stale` configurations nothing that was measured earlier counts,
     because the template, its definition, the flags, the compiler or the driver has changed since. `failures` counts what was said of
-    failures, and `culprits` are the configurations that each was said of.
+    failures, and `culprits` are the configurations that each was said of. `impossible` says of
+    versions that were asked for why they have nothing to try.
     """
 
     problem: Problem
@@ -31,6 +32,7 @@ class ProblemSummary:
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     culprits: dict[str, dict[Configuration, None]] = field(default_factory=dict)
+    impossible: dict[str, str] = field(default_factory=dict)
     choice: Choice | None = None
     confirmed: bool = False
     copy_us: float | None = None
@@ -38,6 +40,11 @@ class ProblemSummary:
     @property
     def new_trials(self) -> int:
         return self.outcomes.total()
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was ever tried."""
+        return not (self.known or self.done or self.new_trials)
 
     @property
     def whole(self) -> bool:

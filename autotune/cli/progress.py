@@ -15,6 +15,7 @@ from autotune.cli.summary import conclusion, culprits, describe, outcomes
 from autotune.device import Device
 from autotune.finite import finite
 from autotune.selector.training import Trained
+from autotune.spaces import spoken
 from autotune.trial import Outcome
 from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
 
@@ -62,6 +63,8 @@ class PlainWatcher(Watcher):
             self._say(f"{summary.problem}: {count} x {message}{culprits(list(summary.culprits.get(message, ())))}")
         if (more := len(summary.failures) - SHOWN_FAILURES) > 0:
             self._say(f"{summary.problem}: {more} more ways to fail; see `autotune inspect trials`")
+        if summary.impossible:
+            self._say(f"{summary.problem}: {spoken(summary.impossible)}")
         self._say(describe(summary, recorded=bool(self._note)))
 
     def learnt(self, trained: Trained) -> None:
@@ -225,6 +228,7 @@ class JsonWatcher(Watcher):
         )
         counts = {str(outcome): count for outcome, count in summary.outcomes.items()}
         told = {"outcomes": counts, "failures": dict(summary.failures), "stale": summary.stale, "whole": summary.whole}
+        told |= {"impossible": summary.impossible} if summary.impossible else {}
         self._say("settled", **_named(summary), **best, copy_us=summary.copy_us, **told)
 
     def learnt(self, trained: Trained) -> None:

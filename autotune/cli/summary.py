@@ -50,7 +50,7 @@ def describe(summary: ProblemSummary, *, recorded: bool = False) -> str:
         f"{summary.problem}: {new}, {summary.known + summary.done} of {summary.space} {'recorded ' * recorded}configurations known{blocked}"
     )
     if choice is None:
-        return f"{tried}; none of them can be used"
+        return f"{tried}; nothing was tried" if summary.untouched else f"{tried}; none of them can be used"
     share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
     half = half_width(choice.time_us, choice.low_us, choice.high_us)
     time_us = measured(choice.time_us, half)
