@@ -1,22 +1,25 @@
 """Finds operations and loads their definitions: the shipped ones, and a user's own folder by the same path.
 
     <kernels>/<operation>/operation.py     what is computed (see `autotune.operation`)
-    <kernels>/<operation>/v0.py, v1.py …   one version each (see `autotune.definition`)
+    <kernels>/<operation>/v0.py, v1.py …   one version each, named by v and a number (see `autotune.definition`)
     <templates>/<operation>/*.cu           their CUDA source, unless it lies beside the definition
 
 Definitions are loaded from their path and never imported as modules, so a folder called `kernels` shadows nobody's package.
 """
 
-import runpy
+import re
+import sys
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from autotune.configuration import Configuration, Value
-from autotune.declared import checked, checked_reference
+from autotune import declarations
+from autotune.declared import checked, checked_bytes, checked_proposals, checked_reference
 from autotune.definition import Bounds, Launch, Verdict, Version
 from autotune.errors import UsageError
-from autotune.operation import Operation
+from autotune.operation import Operation, Tolerance
 
 
 @cache
@@ -57,76 +60,89 @@ def load(name: str, kernels: Path | None = None) -> Operation:
 
 def _load(folder: Path) -> Operation:
     path = folder / "operation.py"
+    if not re.fullmatch(r"[A-Za-z_]\w*", folder.name, re.ASCII):
+        raise UsageError(f"the folder {folder} is named {folder.name!r}, which a kernel's name cannot begin with; name it by an identifier")
     declared, code = _run(path, ("TOLERANCES", "SAFE", "reference", "bytes_moved"))
-    versions = [_load_version(folder, file, code) for file in sorted(folder.glob("v*.py"), key=_version_order)]
-    version, parameters = declared["SAFE"]
-    if version not in {v.name for v in versions}:
-        raise UsageError(f"SAFE of {path} names {version}, which {folder} does not have; name one of its versions")
+    tolerances = declarations.tolerances(path, declared["TOLERANCES"])
+    loaded = [_load_version(folder, file, code, tolerances) for file in _version_files(folder)]
+    versions = {version.name: version for version in loaded}
     reference = declared.get("REFERENCE_TEMPLATE")
+    fit, default = declared.get("fit"), declared.get("default")
     return Operation(
         name=folder.name,
         summary=_summary(declared),
         folder=folder,
-        versions={v.name: v for v in versions},
-        tolerances=declared["TOLERANCES"],
-        reference=checked_reference(path, declared["reference"]),
-        bytes_moved=checked(path, declared["bytes_moved"], int),
-        reference_template=_template(folder, reference) if reference else None,
-        safe=Configuration.of(version, **parameters),
-        fitted_parameters=declared.get("FITTED", {}),
-        shared_among=declared.get("SHARED_AMONG", {}),
-        fit=checked(path, declared["fit"]) if "fit" in declared else None,
-        default=checked(path, declared["default"]) if "default" in declared else None,
+        versions=versions,
+        tolerances=tolerances,
+        reference=checked_reference(path, declarations.function(path, "reference", declared["reference"])),
+        bytes_moved=checked_bytes(path, declarations.function(path, "bytes_moved", declared["bytes_moved"])),
+        reference_template=None if reference is None else _template(path, "REFERENCE_TEMPLATE", reference),
+        safe=declarations.safe(path, declared["SAFE"], versions),
+        fitted_parameters=declarations.fitted(path, declared.get("FITTED", {})),
+        shared_among=declarations.shared_among(path, declared.get("SHARED_AMONG", {})),
+        fit=None if fit is None else checked(path, declarations.function(path, "fit", fit), dict),
+        default=None if default is None else checked_proposals(path, declarations.function(path, "default", default)),
     )
 
 
-def _load_version(folder: Path, path: Path, operation_code: bytes) -> Version:
+def _load_version(folder: Path, path: Path, operation_code: bytes, tolerances: Mapping[str, Tolerance]) -> Version:
     declared, code = _run(path, ("TEMPLATE", "PARAMETERS", "DTYPES", "IN_PLACE", "bounds", "applicable", "launch"))
     return Version(
         operation=folder.name,
         name=path.stem,
         summary=_summary(declared),
-        template=_template(folder, declared["TEMPLATE"]),
-        parameters=_parameters(path, declared["PARAMETERS"]),
-        dtypes=tuple(declared["DTYPES"]),
-        in_place=declared["IN_PLACE"],
-        least_compute_capability=declared.get("LEAST_COMPUTE_CAPABILITY", (7, 5)),
-        bounds=checked(path, declared["bounds"], Bounds),
-        own_applicable=checked(path, declared["applicable"], Verdict),
-        launch=checked(path, declared["launch"], Launch),
+        template=_template(path, "TEMPLATE", declared["TEMPLATE"]),
+        parameters=declarations.parameters(path, declared["PARAMETERS"]),
+        dtypes=declarations.dtypes(path, declared["DTYPES"], tolerances),
+        in_place=declarations.flag(path, "IN_PLACE", declared["IN_PLACE"]),
+        least_compute_capability=declarations.compute_capability(path, declared.get("LEAST_COMPUTE_CAPABILITY", (7, 5))),
+        bounds=checked(path, declarations.function(path, "bounds", declared["bounds"]), Bounds),
+        own_applicable=checked(path, declarations.function(path, "applicable", declared["applicable"]), Verdict),
+        launch=checked(path, declarations.function(path, "launch", declared["launch"]), Launch),
         code=code,
         operation_code=operation_code,
     )
 
 
-def _parameters(path: Path, declared: Any) -> dict[str, tuple[Value, ...]]:
-    """`declared` if it names each parameter with a sequence of whole numbers or identifiers, which the source can spell."""
-    good = isinstance(declared, dict) and all(
-        isinstance(name, str)
-        and isinstance(values, tuple | list)
-        and values
-        and all(isinstance(v, int) or (isinstance(v, str) and v.isidentifier()) for v in values)
-        for name, values in declared.items()
-    )
-    if not good or not declared:
-        raise UsageError(f"PARAMETERS of {path} is {declared!r}; give each name a tuple of whole numbers or identifiers")
-    return {name: tuple(values) for name, values in declared.items()}
+def _version_files(folder: Path) -> list[Path]:
+    """The definitions of versions in `folder`, in the order of their numbers. Raises UsageError where one is named like none of them."""
+    files = list(folder.glob("v*.py"))
+    for file in files:
+        if not re.fullmatch("v[0-9]+", file.stem):
+            raise UsageError(
+                f"{file} is named like no version; name it v and a number, such as v3.py, or begin its name with another letter"
+            )
+    return sorted(files, key=lambda file: (int(file.stem[1:]), file.stem))
 
 
 def _run(path: Path, needed: tuple[str, ...]) -> tuple[dict[str, Any], bytes]:
-    """What the definition at `path` declares, and its text."""
+    """What the definition at `path` declares, and its text, which is read once: it may be edited meanwhile.
+
+    What it prints goes to standard error, for a command's standard output may be a program's input.
+    """
+    module = ModuleType(f"definition {path}")
+    module.__dict__.update(__file__=str(path), print=_to_stderr)
     try:
         code = path.read_bytes()
-        declared = runpy.run_path(str(path))
+        sys.modules[module.__name__] = module  # where dataclasses look for what annotations name
+        exec(compile(code, str(path), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         raise UsageError(f"definition {path} could not be loaded: {type(error).__name__}: {error}") from error
+    finally:
+        sys.modules.pop(module.__name__, None)
+    declared = module.__dict__
     missing = [name for name in needed if name not in declared]
     if missing:
         raise UsageError(f"definition {path} lacks {', '.join(missing)}; see autotune/definition.py for what a definition declares")
     return declared, code
 
 
-def _template(folder: Path, name: str) -> Path:
+def _to_stderr(*values: object, **options: Any) -> None:
+    print(*values, **{**options, "file": options.get("file") or sys.stderr})
+
+
+def _template(path: Path, declared_as: str, declared: Any) -> Path:
+    folder, name = path.parent, declarations.file_name(path, declared_as, declared)
     places = (folder / name, shipped("templates") / folder.name / name)
     for place in places:
         if place.is_file():
@@ -136,8 +152,3 @@ def _template(folder: Path, name: str) -> Path:
 
 def _summary(declared: dict[str, Any]) -> str:
     return str(declared.get("__doc__") or "").strip().split("\n")[0]
-
-
-def _version_order(path: Path) -> tuple[int, str]:
-    digits = path.stem[1:]
-    return (int(digits) if digits.isdigit() else 1 << 30, path.stem)

@@ -1,6 +1,6 @@
 """Which of the timed configurations a problem should use. Pure: the same samples give the same choice, in any order."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,12 +56,17 @@ def candidates(trials: Iterable[Tried], order: Mapping[Configuration, int]) -> l
     each configuration's place in declared order; those without one no longer exist and are left out.
     """
     timed = [t for t in trials if t.outcome.timed and t.configuration in order]
-    finals = any(r.kind == "final" for t in timed for r in t.rounds)
+    finals = in_a_final(timed, order)
     rounds: dict[Configuration, tuple[tuple[float, ...], ...]] = {}
     for trial in timed:
         taken = tuple(r.samples_us for r in trial.rounds if not finals or r.kind == "final")
         rounds[trial.configuration] = rounds.get(trial.configuration, ()) + taken
     return [Candidate(c, order[c], taken) for c, taken in rounds.items() if taken]
+
+
+def in_a_final(trials: Iterable[Tried], order: Container[Configuration]) -> bool:
+    """Whether one of the `candidates` of the same trials and `order` was in a final race, so that the choice of them is confirmed."""
+    return any(r.kind == "final" for t in trials if t.outcome.timed and t.configuration in order for r in t.rounds)
 
 
 @dataclass(frozen=True, slots=True)

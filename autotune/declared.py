@@ -1,7 +1,6 @@
 """Functions of a definition file, made to say which of them failed, and for what: their authors see neither our calls nor our processes."""
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from autotune.definition import MOST
 from autotune.device import Device
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import AutotuneError, UsageError, shown
+from autotune.problem import Problem
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,22 +31,44 @@ def checked(path: Path, function: Callable[..., Any], kind: type = object) -> Ca
         except Exception as error:
             raise _failed(path, function, arguments, error) from error
         if not isinstance(result, kind):
-            raise UsageError(
-                f"{function.__name__} of {path} returns {result!r:.80} for {_spoken(arguments)}; return a {kind.__name__}, "
-                "as autotune/definition.py describes"
-            )
+            accepted = f"return a {kind.__name__}, as autotune/definition.py describes"
+            raise _refused(path, function, arguments, result, accepted)
         return result
 
+    return call
+
+
+def checked_proposals(path: Path, function: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    """`default` of the operation at `path`; raises UsageError when it raises anything, or gives what is no version with parameters."""
+
     @functools.wraps(function)
-    def generate(*arguments: Any) -> Iterator[Any]:
+    def propose(*arguments: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
-            yield from function(*arguments)
+            for proposal in function(*arguments):
+                name, chosen = proposal if proposal.__class__ is tuple and len(proposal) == 2 else (None, None)
+                if name.__class__ is not str or chosen.__class__ is not dict:
+                    raise _refused(path, function, arguments, proposal, 'yield versions with parameters, such as ("v0", {"block": 256})')
+                yield name, chosen
         except OURS:
             raise
         except Exception as error:
             raise _failed(path, function, arguments, error) from error
 
-    return generate if inspect.isgeneratorfunction(function) and kind is object else call
+    return propose
+
+
+def checked_bytes(path: Path, function: Callable[[Problem], int]) -> Callable[[Problem], int]:
+    """`bytes_moved` of the operation at `path`; raises UsageError when it raises anything, or returns what no problem moves."""
+    moved = checked(path, function, int)
+
+    @functools.wraps(function)
+    def bytes_moved(problem: Problem) -> int:
+        result: int = moved(problem)
+        if not (0 if problem.empty else 1) <= result <= MOST:
+            raise _refused(path, function, (problem,), result, "return the number of bytes, from 1 to 2^63 - 1")
+        return result
+
+    return bytes_moved
 
 
 def checked_reference(path: Path, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -65,7 +88,7 @@ def checked_reference(path: Path, function: Callable[[Array], Array]) -> Callabl
             array = np.asarray(result)
             if array.shape == np.shape(x) and array.dtype.kind in "fiub":
                 return array.astype(np.float64, copy=False)
-        came = _word(result) if getattr(result, "shape", ()) else f"{result!r:.80}"
+        came = _word(result) if getattr(result, "shape", ()) else shown(result)
         raise UsageError(f"{function.__name__} of {path} returns {came} for {asked}; return an array of real numbers of the same shape")
 
     return reference
@@ -81,6 +104,10 @@ def running(traceback: TracebackType | None) -> str:
         asked = _spoken(frame.f_locals["arguments"]) if frame.f_code.co_filename == __file__ and "arguments" in frame.f_locals else ""
         traceback = traceback.tb_next
     return found
+
+
+def _refused(path: Path, function: Callable[..., Any], arguments: tuple[Any, ...], result: object, accepted: str) -> UsageError:
+    return UsageError(f"{function.__name__} of {path} returns {shown(result)} for {_spoken(arguments)}; {accepted}")
 
 
 def _failed(path: Path, function: Callable[..., Any], arguments: tuple[Any, ...], error: Exception) -> UsageError:

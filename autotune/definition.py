@@ -17,14 +17,18 @@ All three functions are pure and know no GPU: the tuner, the dispatcher and the 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
+from numbers import Integral
 from pathlib import Path
 
 from autotune.configuration import Configuration, Value
 from autotune.device import Device
+from autotune.errors import shown
 from autotune.problem import Problem
 
 MOST_BLOCKS = 2**31 - 1  # gridDim.x, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
+MOST = 2**63 - 1  # of anything that is counted: kernels, drivers and databases take 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,10 @@ class Verdict:
     """Whether a configuration can run a problem on a device; when not, `why` is the reason as one clause."""
 
     why: str = ""
+
+    def __post_init__(self) -> None:
+        if self.why.__class__ is not str:
+            raise TypeError(f"why of Verdict is {shown(self.why)}; give the reason as a clause, or nothing where it is applicable")
 
     def __bool__(self) -> bool:
         return not self.why
@@ -45,8 +53,13 @@ def all_of(*conditions: tuple[bool, str]) -> Verdict:
     """
     for holds, reason in conditions:
         if not holds:
+            if not reason:
+                raise ValueError("a condition of all_of does not hold and has no reason; give each its reason as a clause")
             return Verdict(reason)
-    return Verdict()
+    return _APPLICABLE
+
+
+_APPLICABLE = Verdict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,15 @@ class Bounds:
     threads: int
     blocks_per_sm: int = 1
     cluster: int = 1
+
+    def __post_init__(self) -> None:
+        try:
+            good = self.threads > 0 and self.cluster > 0 and 0 <= self.threads | self.blocks_per_sm | self.cluster <= MOST
+        except Exception:
+            good = False
+        if not good:
+            for name, least in (("threads", 1), ("blocks_per_sm", 0), ("cluster", 1)):
+                _counts(self, name, least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +92,18 @@ class Launch:
     shared_bytes: int = 0
     workspace_bytes: int = 0
     cooperative: bool = False
+
+    def __post_init__(self) -> None:
+        # Seen at once when all is well, for the dispatcher waits for it: the bits of three numbers together make one that is no larger.
+        try:
+            good = 0 <= self.blocks | self.shared_bytes | self.workspace_bytes <= MOST and self.cooperative.__class__ is bool
+        except Exception:
+            good = False
+        if not good:
+            for name in ("blocks", "shared_bytes", "workspace_bytes"):
+                _counts(self, name, 0)
+            if self.cooperative not in (True, False):
+                raise ValueError(f"cooperative of Launch is {shown(self.cooperative)}; give True or False")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +132,16 @@ class Version:
         names = tuple(self.parameters)
         return [Configuration(self.name, tuple(zip(names, values, strict=True))) for values in product(*self.parameters.values())]
 
+    def declares(self, configuration: Configuration) -> bool:
+        """Whether `configuration` names each parameter with one of its values, in declared order; JSON's true is not 1."""
+        allowed = _values(self)
+        if len(configuration.parameters) != len(allowed):
+            return False
+        for (given, value), (name, values) in zip(configuration.parameters, allowed, strict=True):
+            if given != name or (type(value), value) not in values:
+                return False
+        return True
+
     def applicable(self, configuration: Configuration, problem: Problem, device: Device) -> Verdict:
         """Whether `configuration` computes `problem` on `device`: the version's own conditions, then those that hold for all."""
         own = self.own_applicable(configuration, problem, device)
@@ -123,4 +167,19 @@ class Version:
             )
         if launch.blocks > MOST_BLOCKS:
             return Verdict(f"{launch.blocks} blocks are more than a grid holds")
+        if not launch.blocks and not problem.empty:
+            return Verdict(f"launch of {self.name} says 0 blocks, which compute nothing")
         return own
+
+
+def _counts(said: "Bounds | Launch", name: str, least: int) -> None:
+    """Raises ValueError unless the field `name` is a whole number, a NumPy one for all it matters, from `least` on."""
+    value = getattr(said, name)
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= MOST:
+        raise ValueError(f"{name} of {type(said).__name__} is {shown(value)}; give a whole number from {least} to 2^63 - 1")
+
+
+@lru_cache(maxsize=128)  # a dispatcher asks it of every row of a database
+def _values(version: Version) -> tuple[tuple[str, frozenset[tuple[type, Value]]], ...]:
+    """What each parameter of a version may be, by name: a value with its type, for in Python True is 1."""
+    return tuple((name, frozenset((type(value), value) for value in values)) for name, values in version.parameters.items())

@@ -34,6 +34,20 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
+def shown(value: object, most: int = 80) -> str:
+    """`value` of a user's as it would be written, shortened to `most` characters, whatever it is.
+
+    >>> shown(float("nan")), shown("a"), shown(1 << 100_000)
+    ('nan', "'a'", 'a value too long to be shown')
+    """
+    try:
+        return shortened(repr(value), most)
+    except ValueError:  # Python writes no number of more than 4300 digits
+        return "a value too long to be shown"
+    except Exception as error:
+        return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+
+
 def installing(extra: str) -> str:
     """How to install an extra of this package, as the end of a sentence: the same words wherever it is missing."""
     return f'pip install -e ".[{extra}]" in a checkout, pip install "pycuda-autotune[{extra}]" elsewhere'

@@ -7,7 +7,7 @@ compiler or driver most likely still holds, so it stays in use until its problem
 measured again, and all of them hold, or none does, as the fastest that was measured again does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from autotune.configuration import Configuration
@@ -25,6 +25,11 @@ class Evidence:
     stale: list[StoredTrial] = field(default_factory=list)
     sentinels: list[Configuration] = field(default_factory=list)
 
+    @property
+    def outdated(self) -> set[Configuration]:
+        """The configurations of which nothing that was measured counts any more: each once, however often it was measured before."""
+        return {trial.configuration for trial in self.stale} - {trial.configuration for trial in self.trials}
+
 
 def weigh(
     trials: Iterable[StoredTrial],
@@ -32,11 +37,12 @@ def weigh(
     flags: str,
     environment: Environment,
     best: Configuration | None = None,
+    blocked: Container[Configuration] = (),
 ) -> Evidence:
     """What `trials`, all of one problem, are worth with these templates (by version), flags, compiler and driver.
 
-    `best` is the configuration that the problem uses, which makes the best sentinel. While a sentinel is not measured, the trials it
-    stands for count as evidence.
+    `best` is the configuration that the problem uses, which makes the best sentinel; what is `blocked` makes none, for it must not be
+    launched. While a sentinel is not measured, the trials it stands for count as evidence.
     """
     here = _tools(environment)
     now: list[StoredTrial] = []
@@ -56,8 +62,9 @@ def weigh(
     for group in elsewhere.values():
         timed = sorted((t for t in group if t.outcome.timed and t.time_us), key=lambda t: t.time_us or 0.0)
         again = next((t for t in timed if t.configuration in measured), None)
-        if timed and again is None:
-            sentinels.append(next((t.configuration for t in timed if t.configuration == best), timed[0].configuration))
+        askable = [t.configuration for t in timed if t.configuration not in blocked]
+        if askable and again is None:
+            sentinels.append(next((c for c in askable if c == best), askable[0]))
         if again is None or _agree(again, measured[again.configuration]):
             evidence += group
         else:

@@ -34,6 +34,7 @@ class Ledger:
         self._run_id = run_id
         self._watcher = watcher
         self._room_wait_s = room_wait_s
+        self.raced_again = 0  # trials of what an earlier run had tried, which has one more for its rounds of this run
 
     def trial(
         self, problem: Problem, configuration: Configuration, outcome: Outcome, instance: Instance, check: Check, first: Round
@@ -100,7 +101,9 @@ class Ledger:
                 self._database.add_rounds({ids[c]: samples for c, samples in taken.items() if c in ids})
                 return {c: self._raced(problem, instances[c], samples) for c, samples in taken.items() if c not in ids}
 
-        return self._write(store)
+        added = self._write(store)
+        self.raced_again += len(added)
+        return added
 
     def _raced(self, problem: Problem, instance: Instance, samples: Round) -> int:
         return self._database.record(

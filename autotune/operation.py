@@ -80,6 +80,13 @@ class Operation:
         """Whether `configuration` computes `problem` on `device`, and why not."""
         return self.version(configuration.version).applicable(configuration, problem, device)
 
+    def offered(self, configurations: Iterable[Configuration], problem: Problem, device: Device) -> Iterator[Configuration]:
+        """Those of `configurations` that are declared, and applicable to `problem` on `device`: what a database names need be neither."""
+        for configuration in configurations:
+            version = self.versions.get(configuration.version)
+            if version and version.declares(configuration) and version.applicable(configuration, problem, device):
+                yield configuration
+
     def family(self, configuration: Configuration) -> Configuration:
         """`configuration` without the parameters that follow from the problem: one kernel for rows of any length."""
         fitted = self.fitted_parameters.get(configuration.version, ())

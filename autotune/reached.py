@@ -1,17 +1,24 @@
 """What results depend on of a definition file: some of its names with all that they reach, in one form however the file is written.
 
-What only a reader sees is no part of it: comments, docstrings, annotations, spacing, in which order functions stand. `ast.dump` and
-`ast.unparse` would say the same code differently from one version of Python to the next; this does not.
+What only a reader sees is no part of it: comments, docstrings, annotations, spacing, in which order functions stand. Of a file that is not
+plain (see `autotune.plain`) all is part of it but comments and spacing, for it cannot be told what one statement does to another.
+
+`ast.dump` and `ast.unparse` would say the same code differently from one version of Python to the next; this does not.
 """
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache, partial
 
 from autotune.errors import UsageError
+from autotune.plain import changeable, is_idle, is_plain
 
-_UNASKED = frozenset({"annotation", "returns", "type_comment", "type_params", "ctx", "kind"})  # fields that compute nothing
+_SAYING_NOTHING = frozenset({"ctx", "kind", "type_comment"})  # fields that follow from others, or from how code is written
+_UNASKED = _SAYING_NOTHING | {"annotation", "returns"}  # fields that compute nothing in a plain file
+_MOST_BITS = 4096  # of a number written with decimal digits, of which Python refuses to write more than some thousand
+
+_ALWAYS = "from __future__"  # stands for the names of what changes all code
 
 Part = tuple[frozenset[str], ast.stmt]  # the names of a module that a statement says something of
 
@@ -30,8 +37,8 @@ class _Field(ast.stmt):
 def reached(code: bytes, names: tuple[str, ...]) -> str:
     r"""The statements of the module `code` that define `names`, with those that define what these name, and so on; one a line.
 
-    An import is named and not followed. What may change a name, such as `TABLE[0] = 1` or an `if`, belongs to it. Raises UsageError where
-    something is nested hundreds of levels deep.
+    An import is named and not followed. What can become something else later, as a list can, brings all that reaches it. Of a file that is
+    not plain it is all statements. Raises UsageError where something is nested hundreds of levels deep.
 
     >>> print(reached(b"LIMIT = 8  # at most\nOTHER = 1\ndef launch(n): return min(n, LIMIT)", ("launch",)))
     FunctionDef(name=launch, args=arguments(args=[arg(arg=n)]), body=[
@@ -39,7 +46,7 @@ def reached(code: bytes, names: tuple[str, ...]) -> str:
     Assign(targets=[LIMIT], value=8)
     """
     try:
-        return "\n".join(_written(statement) for statement in _reached(code, names))
+        return "\n".join(_reached(code, names))
     except RecursionError:
         raise UsageError(
             f"what {', '.join(names)} of a definition reach is nested too deeply to be told from other code; make a sum of hundreds of "
@@ -47,24 +54,45 @@ def reached(code: bytes, names: tuple[str, ...]) -> str:
         ) from None
 
 
-def _reached(code: bytes, names: tuple[str, ...]) -> list[ast.stmt]:
-    parts = [part for statement in ast.parse(code).body for part in _parts(statement)]
+def _reached(code: bytes, names: tuple[str, ...]) -> Iterator[str]:
+    module = ast.parse(code)
+    if not is_plain(module):
+        yield _written(module, whole=True)
+        return
+    parts = [part for statement in module.body for part in _parts(statement)]
     places: dict[str, list[int]] = defaultdict(list)
     for place, (about, _) in enumerate(parts):
         for name in about:
             places[name].append(place)
+    is_changeable = changeable(module)
+
+    @cache
+    def needed(place: int) -> set[int]:
+        return {needed for name in _named(parts[place][1]) for needed in places.get(name, ())}
+
+    def users(place: int) -> set[int]:
+        return {user for user in range(len(parts)) if place in needed(user)}
+
+    found, grown = set[int](), {place for name in (*names, _ALWAYS) for place in places.get(name, ())}
+    while grown != found:
+        found = _closed(grown, needed)
+        grown = found | _closed({place for place in found if is_changeable(parts[place][1])}, users)
+    yield from (_written(parts[place][1]) for place in sorted(found, key=lambda place: _order(place, *parts[place])))
+
+
+def _closed(places: set[int], following: Callable[[int], set[int]]) -> set[int]:
+    """`places`, what follows them, and so on."""
     found: set[int] = set()
-    ahead = [*names, "*"]
+    ahead = set(places)
     while ahead:
-        for place in places.pop(ahead.pop(), ()):
-            if place not in found:
-                found.add(place)
-                ahead += _named(parts[place][1])
-    return [parts[place][1] for place in sorted(found, key=lambda place: _order(place, *parts[place]))]
+        place = ahead.pop()
+        found.add(place)
+        ahead |= following(place) - found
+    return found
 
 
 def _parts(statement: ast.stmt) -> Iterator[Part]:
-    """What a statement says of which names; one that says several things is taken apart."""
+    """What a statement of a plain module says of which names; one that says several things is taken apart."""
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             yield frozenset({statement.name}), statement
@@ -73,16 +101,15 @@ def _parts(statement: ast.stmt) -> Iterator[Part]:
                 yield frozenset({_bound(alias)}), ast.Import([alias])
         case ast.ImportFrom():
             for alias in statement.names:
-                yield frozenset({_bound(alias)}), ast.ImportFrom(statement.module, [alias], statement.level)
+                about = _ALWAYS if statement.module == "__future__" else _bound(alias)
+                yield frozenset({about}), ast.ImportFrom(statement.module, [alias], statement.level)
         case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if _paired(targets, values):
             for target, value in zip(targets, values, strict=True):
                 yield from _parts(ast.Assign([target], value))
         case ast.Assign():
             yield frozenset(name for target in statement.targets for name in _named(target)), statement
-        case ast.AnnAssign():
+        case ast.AnnAssign(value=ast.expr()):
             yield frozenset(_named(statement.target)), statement
-        case _:
-            yield frozenset(_named(statement)), statement
 
 
 def _paired(targets: list[ast.expr], values: list[ast.expr]) -> bool:
@@ -94,8 +121,11 @@ def _named(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Name():
             yield node.id
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
             yield node.name
+        case ast.ClassDef():
+            yield node.name
+            node = _with_fields(node)
         case ast.alias():
             yield _bound(node)
     for field, value in ast.iter_fields(node):
@@ -115,36 +145,45 @@ def _order(place: int, about: Iterable[str], statement: ast.stmt) -> tuple[bool,
     return not movable, min(about) if movable else "", place
 
 
-def _written(node: object, depth: int = 1) -> str:
+def _written(node: object, depth: int = 1, whole: bool = False) -> str:
+    """`node` as a text that no other code has; `whole` is with what computes nothing, too."""
+    written: Callable[[object], str] = partial(_written, depth=depth, whole=whole)
     match node:
         case ast.Name():
             return node.id
         case ast.Attribute():
-            return f"{_written(node.value, depth)}.{node.attr}"
+            return f"{written(node.value)}.{node.attr}"
         case ast.Constant():
-            return ascii(node.value).replace("  ", r" \x20")  # two blanks in a literal are not one
+            return _literal(node.value)
         case ast.JoinedStr():  # Python 3.12 leaves empty pieces between the others
-            return f"JoinedStr(values={_written([each for each in node.values if getattr(each, 'value', None) != ''], depth)})"
-        case ast.ClassDef(body=body) if any(isinstance(each, ast.AnnAssign) for each in body):
-            members = [_Field(each) if isinstance(each, ast.AnnAssign) else each for each in body]
-            return _written(ast.ClassDef(node.name, node.bases, node.keywords, members, node.decorator_list), depth)
-        case ast.AnnAssign(value=ast.expr() as value):
-            return _written(ast.Assign([node.target], value), depth)
+            return f"JoinedStr(values={written([each for each in node.values if getattr(each, 'value', None) != ''])})"
+        case ast.ClassDef(body=body) if not whole and any(isinstance(each, ast.AnnAssign) for each in body):
+            return written(_with_fields(node))
+        case ast.AnnAssign(value=ast.expr() as value) if not whole:
+            return written(ast.Assign([node.target], value))
         case ast.AST():
-            fields = [(name, value) for name, value in ast.iter_fields(node) if name not in _UNASKED and value not in (None, [])]
-            return f"{type(node).__name__}({', '.join(f'{name}={_written(value, depth)}' for name, value in fields)})"
+            unasked = _SAYING_NOTHING if whole else _UNASKED
+            fields = [(name, value) for name, value in ast.iter_fields(node) if name not in unasked and value not in (None, [])]
+            return f"{type(node).__name__}({', '.join(f'{name}={written(value)}' for name, value in fields)})"
         case [ast.stmt(), *_]:
             line = "\n" + "    " * depth
-            return f"[{','.join(line + _written(each, depth + 1) for each in node if not _idle(each))}]"
+            return f"[{','.join(line + _written(each, depth + 1, whole) for each in node if whole or not is_idle(each))}]"
         case list():
-            return f"[{', '.join(_written(each, depth) for each in node)}]"
+            return f"[{', '.join('**' if each is None else written(each) for each in node)}]"  # as in {**others}, or (*, a, b=1)
+        case str() if not node.replace(".", "").isidentifier():
+            return ascii(node)
         case _:
             return str(node)
 
 
-def _idle(statement: object) -> bool:
-    """Whether it computes nothing: a docstring, or an annotation alone."""
-    match statement:
-        case ast.Expr(value=ast.Constant()) | ast.AnnAssign(value=None):
-            return True
-    return False
+def _literal(value: object) -> str:
+    if isinstance(value, float | complex):
+        return ascii(value).replace("inf", "1e999")  # which is how it was written; `inf` is a name
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return hex(value)
+    return "..." if value is ... else ascii(value).replace("  ", r" \x20")  # two blanks in a literal are not one
+
+
+def _with_fields(node: ast.ClassDef) -> ast.ClassDef:
+    members = [_Field(each) if isinstance(each, ast.AnnAssign) else each for each in node.body]
+    return ast.ClassDef(node.name, node.bases, node.keywords, members, node.decorator_list)

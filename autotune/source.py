@@ -24,8 +24,18 @@ from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.reached import reached
 
-# A string or character literal, or a comment: literals are matched so that a "//" inside one is left alone.
-_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# A comment; or what is no comment though "//" may be inside: a raw string, a number with its separators, a string or character literal.
+# Each begins with a character that is rare, so that the many others are passed over at once.
+_TOKEN = re.compile(
+    r"""
+      R(?:(?<=\bR)|(?<=\b[uUL]R)|(?<=\bu8R))"(?P<mark>[^()\\\s]*)\(.*?\)(?P=mark)"
+    | [0-9](?<=\b[0-9])[0-9A-Za-z_.]*(?:'[0-9A-Za-z][0-9A-Za-z_.]*)+
+    | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'
+    | //[^\n\\]*(?:\\(?:[^\S\n]*\n)?[^\n\\]*)* | /\*.*?\*/
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_BROKEN_MARK = re.compile(r"[/*]\\[^\S\n]*\n")  # a comment may begin or end here, or not, as a compiler joins lines
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"[ \t]*$', re.MULTILINE)
 
 # What decides about a launch and its check. Of what else is declared, some says where a kernel is used, such as `applicable`; the rest is
@@ -38,7 +48,8 @@ _OF_OPERATION = ("TOLERANCES", "reference")
 class Source:
     """What results of a version depend on: its template with includes in place, and what its definition adds.
 
-    `sha` is what tells it from others. It changes with the code and not with comments, spacing or file names.
+    `sha` is what tells it from others. It changes with the code and not with comments, file names, or how wide a gap is; a gap where none
+    was is other code, for no compiler is asked.
     """
 
     text: str
@@ -80,20 +91,30 @@ def loaded_alike(name: str, kernels: Path, known: Mapping[str, str]) -> Operatio
 def expanded(template: Path) -> str:
     """The text at `template` with each `#include "…"` replaced by that file, once, however often it is named.
 
-    Files are looked for beside the template and in `templates/`. Raises UsageError when one is missing.
+    Files are looked for beside the template and in `templates/`. Raises UsageError when one is missing, or is no text in UTF-8.
     """
     return _expand(template, seen={_file(template)})
 
 
 def identity(text: str) -> str:
-    """The hash of CUDA source without comments, line directives and spacing.
+    """The hash of CUDA source without comments, line directives, empty lines and more than one blank between words.
 
     >>> identity("int a;  // first") == identity("int  a;")
     True
     """
-    code = _TOKEN.sub(lambda match: " " if match[0].startswith("/") else match[0], text)
+    if _BROKEN_MARK.search(text):
+        return hashlib.sha256(text.encode()).hexdigest()
+    code = _TOKEN.sub(_kept, text)
     lines = (" ".join(line.split()) for line in code.splitlines() if not line.lstrip().startswith("#line"))
     return hashlib.sha256("\n".join(line for line in lines if line).encode()).hexdigest()
+
+
+def _kept(match: re.Match[str]) -> str:
+    """What is left of a token. A literal keeps its spacing; so does a comment that goes on in the next line: not all compilers agree."""
+    token = match[0]
+    if token.startswith("/*") or (token.startswith("//") and "\n" not in token):
+        return " "
+    return token if token == " ".join(token.split()) else "\0" + token.encode().hex()
 
 
 def symbol(version: Version, configuration: Configuration, dtype: str) -> str:
@@ -140,7 +161,7 @@ def _defined(code: bytes, operation_code: bytes) -> str:
 
 
 def _expand(path: Path, seen: set[tuple[int, int] | None]) -> str:
-    text = path.read_text(encoding="utf-8")
+    text = _read(path)
     name = f"{path.parent.name}/{path.name}"
 
     def replaced(match: re.Match[str]) -> str:
@@ -156,6 +177,16 @@ def _expand(path: Path, seen: set[tuple[int, int] | None]) -> str:
         raise UsageError(f'template {path} includes "{match[1]}", which is neither beside it nor in {shipped("templates")}')
 
     return f'#line 1 "{name}"\n' + _INCLUDE.sub(replaced, text)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")  # with a byte order mark in front or without
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"template {path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}; save it as UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"template {path} cannot be read ({error.strerror}); make it readable") from None
 
 
 def _file(path: Path) -> tuple[int, int] | None:

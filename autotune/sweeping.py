@@ -15,6 +15,7 @@ from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.selector import train
 from autotune.selector.dense import reachable, uncompiled
+from autotune.spaces import require
 from autotune.tuning import Tools, Tuning
 from autotune.watch import Summary, Watcher
 from autotune.workshop import Workshop
@@ -41,11 +42,13 @@ def sweep(
     Without a `budget`, spaces of up to 1024 configurations are measured whole and larger ones until less than 1 % is to be gained.
     What the database knows already is not measured again. Ctrl-C ends it with everything stored that was measured. At its end, on a GPU
     and unless `learn` is false, selectors learn from what was measured.
-    A full disk makes it wait for room, and after `room_wait_s` seconds raise StorageError.
+    A full disk makes it wait for room, and after `room_wait_s` seconds raise StorageError. Raises UsageError when `versions` are named and
+    nothing of them is applicable to any of `problems`.
     """
+    require(operation, backend, problems, versions)
     watcher = watcher or Watcher()
     name = backend.device.name
-    summary = Summary(name, recorded_on=name if backend.replayed else None)
+    summary = Summary(name, recorded_on=name if backend.replayed else None, versions=versions)
     watcher.began(len(problems), backend.device, replayed=backend.replayed)
     with _run(operation, backend, database, watcher, summary, command=command, seed=seed) as run_id:
         ledger = Ledger(database, backend, run_id, watcher, room_wait_s=room_wait_s)
@@ -66,6 +69,7 @@ def sweep(
             if error.errno not in FULL:
                 raise
             raise StorageError(f"there is no room for {error.filename or 'a file'} ({error.strerror}); make some and run again") from error
+        summary.raced_again = ledger.raced_again
     watcher.ended(summary)
     return summary
 

@@ -77,7 +77,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A launch whose whole output was right: its largest relative error, and how long that one launch took in microseconds."""
+    """A launch whose whole output was right: its largest relative error, and how long that one launch took in microseconds.
+
+    The error is NaN where a recording is replayed that does not say it.
+    """
 
     max_error: float
     first_us: float

@@ -8,23 +8,24 @@ from functools import cached_property
 
 from autotune import source
 from autotune.backends import Backend, Bench
-from autotune.choice import Choice, candidates, choose
+from autotune.batches import Batches
+from autotune.choice import Choice, candidates, choose, in_a_final
 from autotune.configuration import Configuration
 from autotune.database import Database, Settled
 from autotune.known import Known, look, planned, tries
 from autotune.ledger import Ledger
 from autotune.operation import Operation
+from autotune.priors import priors, suggested
 from autotune.problem import Problem
 from autotune.race import Race, screen
 from autotune.search import Budget, Study
-from autotune.search.neighbours import distance, nearest
+from autotune.spaces import impossible, space
 from autotune.statistics import median
 from autotune.trial import Failure, Instance, Outcome, ProblemFailure, Round
 from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
 from autotune.workshop import Workshop
 
 SMALL_SPACE = 1024  # a space up to this size is measured whole: that takes seconds, and a search could only miss something
-BATCH = 16
 SENTINEL_ROUNDS = 3
 
 
@@ -58,9 +59,10 @@ class Tuning:
         """Measure until the budget is spent, then settle; raises KeyboardInterrupt after storing what there is."""
         self._started = time.monotonic()
         tools, known = self._tools, self._known
-        space, tried = len(self._space), len(known.times)
-        blocked, stale = len(known.blocked.intersection(self._space)), len(known.evidence.stale)
-        self._done = mine = ProblemSummary(self._problem, space, tried, blocked, stale, planned(self._budget, space, tried))
+        size, tried = len(self._space), len(known.times)
+        blocked, stale = len(known.blocked.intersection(self._space)), len(known.evidence.outdated)
+        self._done = mine = ProblemSummary(self._problem, size, tried, blocked, stale, planned(self._budget, size, tried))
+        mine.impossible = impossible(tools.operation, tools.backend, self._problem, self._asked_for())
         self._summary.problems.append(mine)
         tools.watcher.problem(mine)
         final = self._final()
@@ -95,13 +97,11 @@ class Tuning:
 
     @cached_property
     def _space(self) -> list[Configuration]:
-        tools = self._tools
-        possible = tools.backend.known(self._problem)
-        return [
-            c
-            for c in tools.operation.configurations(tools.versions)
-            if tools.operation.applicable(c, self._problem, tools.backend.device) and (possible is None or c in possible)
-        ]
+        return space(self._tools.operation, self._tools.backend, self._problem, self._tools.versions)
+
+    def _asked_for(self) -> tuple[str, ...]:
+        """The versions that should have something to try: those that were named, and where nothing at all is to be tried every one."""
+        return self._tools.versions or (() if self._space else tuple(self._tools.operation.versions))
 
     @cached_property
     def _shas(self) -> dict[str, str]:
@@ -118,18 +118,8 @@ class Tuning:
 
     def _look(self) -> Known:
         """What the database knows of the problem at this moment."""
-        return look(self._tools.database, self._tools.backend, self._problem, self._space, self._shas)
-
-    def _priors(self) -> list[tuple[float, Mapping[Configuration, float]]]:
-        """Times for the search to start from, with how far they are: this problem's stale ones, then the nearest measured problems'."""
-        if self._budget.exhaustive:
-            return []
-        backend, database = self._tools.backend, self._tools.database
-        near = nearest(self._problem, database.problems_measured(self._problem.operation, backend.device, backend.timing))
-        found = [database.trials(backend.device, backend.timing, problem=p, replayed=backend.replayed) for p in near]
-        distances = [0.0, *(distance(self._problem, p) for p in near)]
-        evidence = zip(distances, [self._known.evidence.stale, *found], strict=True)
-        return [(far, {t.configuration: t.time_us for t in trials if t.outcome.timed and t.time_us}) for far, trials in evidence if trials]
+        tools = self._tools
+        return look(tools.database, tools.backend, tools.operation, self._problem, self._space, self._shas)
 
     def _ask_sentinels(self, bench: Bench, mine: ProblemSummary) -> None:
         """Time again what tells whether the times taken with another driver or compiler still hold, and look at them anew."""
@@ -140,27 +130,32 @@ class Tuning:
         right = [sentinel for sentinel in sentinels if self._try(bench, sentinel, mine) is not None]
         self._new_race(bench, right, mine).meet(right, "race", SENTINEL_ROUNDS)
         self._known = self._look()
-        mine.known, mine.stale = len(self._known.times), len(self._known.evidence.stale)
+        mine.known, mine.stale = len(self._known.times), len(self._known.evidence.outdated)
 
     def _search(self, bench: Bench, mine: ProblemSummary) -> None:
-        study = self._study()
+        study, batches = self._study(), Batches(self._budget, self._started)
         while not self._budget.done(study, self._started, time.monotonic()):
-            batch = study.ask(self._batch(study))
+            batch = study.ask(batches.size(study, time.monotonic()))
             self._tools.workshop.build(batch, self._problem.dtype)
-            for configuration in batch:
+            for place, configuration in enumerate(batch):
+                if place and batches.late(time.monotonic()):
+                    break
                 study.tell(configuration, self._try(bench, configuration, mine))
                 mine.done += 1
 
     def _study(self) -> Study:
-        priors = self._priors()
-        times, distances = [times for _, times in priors], [far for far, _ in priors]
-        return Study(self._space, seed=self._tools.seed, known=self._known.times, priors=times, distances=distances)
-
-    def _batch(self, study: Study) -> int:
-        """How many configurations to ask for at once: all where order does not matter, few where answers guide the questions."""
+        tools, problem, known = self._tools, self._problem, self._known
         if self._budget.exhaustive:
-            return study.remaining
-        return min(BATCH, self._budget.trials - study.measured) if self._budget.trials else BATCH
+            return Study(self._space, seed=tools.seed, known=known.times)
+        hints = priors(tools.database, tools.backend, tools.operation, problem, self._space, known.evidence.stale)
+        return Study(
+            self._space,
+            seed=tools.seed,
+            known=known.times,
+            priors=[times for _, times in hints],
+            distances=[far for far, _ in hints],
+            suggested=suggested(tools.operation, problem, tools.backend, self._space),
+        )
 
     def _try(self, bench: Bench, configuration: Configuration, mine: ProblemSummary) -> float | None:
         """Check and screen one configuration and store its trial at once; its time, or None when it failed too often."""
@@ -247,7 +242,7 @@ class Tuning:
         if not found:
             return
         mine.choice = choose(found)
-        mine.confirmed = any(r.kind == "final" for t in known.evidence.trials for r in t.rounds) and not known.evidence.sentinels
+        mine.confirmed = in_a_final(known.evidence.trials, order) and not known.evidence.sentinels
         self._store_best(mine, mine.choice, known)
 
     def _store_best(self, mine: ProblemSummary, choice: Choice, known: Known) -> None:

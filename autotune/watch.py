@@ -16,9 +16,10 @@ class ProblemSummary:
     """What a sweep did for one problem. `copy_us` is the device copy of the same bytes, None off a GPU.
 
     Of `space` configurations, `known` had been measured, failed or blocked before, `blocked` among them, and `done` were since. It ends
-    at `planned` of them, or None when that depends on what is found. `stale` earlier trials no longer count, because the template, its
-    definition, the flags, the compiler or the driver has changed since. `failures` counts what was said of failures, and `culprits` are
-    the configurations that each was said of.
+    at `planned` of them, or None when that depends on what is found. Of `stale` configurations nothing that was measured earlier counts,
+    because the template, its definition, the flags, the compiler or the driver has changed since. `failures` counts what was said of
+    failures, and `culprits` are the configurations that each was said of. `impossible` says of
+    versions that were asked for why they have nothing to try.
     """
 
     problem: Problem
@@ -31,6 +32,7 @@ class ProblemSummary:
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     culprits: dict[str, dict[Configuration, None]] = field(default_factory=dict)
+    impossible: dict[str, str] = field(default_factory=dict)
     choice: Choice | None = None
     confirmed: bool = False
     copy_us: float | None = None
@@ -38,6 +40,11 @@ class ProblemSummary:
     @property
     def new_trials(self) -> int:
         return self.outcomes.total()
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was ever tried."""
+        return not (self.known or self.done or self.new_trials)
 
     @property
     def whole(self) -> bool:
@@ -61,10 +68,16 @@ class Attempt:
 
 @dataclass(slots=True)
 class Summary:
-    """What a whole sweep did. `recorded_on` is the device that was replayed, None where times were taken."""
+    """What a whole sweep did. `recorded_on` is the device that was replayed, None where times were taken.
+
+    `versions` are those that it was about, none for all. `raced_again` counts the trials that were added to `new_trials`' for the final
+    races: one for each configuration that an earlier sweep had tried.
+    """
 
     device: str = ""
     recorded_on: str | None = None
+    versions: tuple[str, ...] = ()
+    raced_again: int = 0
     problems: list[ProblemSummary] = field(default_factory=list)
     interrupted: bool = False
     interrupted_in: str = ""  # the function of a definition that was running then

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Iterable
+from tempfile import gettempdir
 
 from autotune.backends import Backend
 from autotune.configuration import Configuration
@@ -32,7 +33,10 @@ class Workshop:
             wanted = [c for c in missing if c.version == name]
             for configuration, result in self._backend.compile(version, wanted, dtype) if wanted else ():
                 if isinstance(result, Failure) and FULL in result.message:
-                    raise StorageError(f"{configuration} could not be compiled ({result.message}); make room in $TMPDIR and run again")
+                    raise StorageError(
+                        f"{configuration} could not be compiled ({result.message}); make room in {gettempdir()}, or name another folder by "
+                        "TMPDIR, and run again"
+                    )
                 self._built[configuration, dtype] = result
                 done += 1
                 if hear:

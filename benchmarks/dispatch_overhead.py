@@ -199,8 +199,8 @@ def pieces(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
     if alike is not None:
         members["piece: torch's comparison of two tensors"] = lambda: alike(x, out)
     if plan.fix is not None:
-        launch, memory = plan.fix(out.data_ptr(), x.data_ptr(), 0)
-        members["piece: the ready launch"] = lambda kept=memory: launch()
+        launch, fixed, memory = plan.fix(out.data_ptr(), x.data_ptr(), 0)
+        members["piece: the ready launch"] = lambda kept=memory: launch(*fixed)
     return members
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from autotune.dispatch import Dispatcher, store
-from autotune.dispatch.cuda_launch import as_argument, frame
+from autotune.dispatch.cuda_launch import as_argument, fixed_launch
 from autotune.problem import Problem
 
 BARE, TORCH = "bare launch, cuda-bindings cuLaunchKernelEx", "torch.softmax, out given"
@@ -43,13 +43,12 @@ def bare_launches(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
     config.sharedMemBytes, config.hStream = launch.shared_bytes, stream
     grid = (launch.blocks, 1, 1, bounds.threads, 1, 1, launch.shared_bytes)
     problem = Problem("softmax", *x.shape)
-    *words, configuration, packed_arguments = frame(problem, launch, bounds.threads)
-    words[1].value, words[2].value = out.data_ptr(), x.data_ptr()
-    library, handle = ctypes.CDLL("libcuda.so.1"), as_argument(int(function))
+    launch_kernel, handle = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx, as_argument(int(function))
+    _, fixed, words = fixed_launch(launch_kernel, handle, problem, launch, bounds.threads, out.data_ptr(), x.data_ptr(), 0)
 
     # Each call keeps the memory that it passes addresses of: what is freed is soon written by others.
     def by_ctypes(kept: object = words) -> object:
-        return library.cuLaunchKernelEx(configuration, handle, packed_arguments, None)
+        return launch_kernel(*fixed)
 
     def extended(kept: object = (values, pointers)) -> object:
         return driver.cuLaunchKernelEx(config, function, packed, 0)

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from autotune.catalogue import load as load_operation
 from autotune.configuration import Configuration, Value
 from autotune.search import Study
-from autotune.search.neighbours import distance, nearest
+from autotune.search.neighbours import carried, distance, nearest
 from autotune.search.space import parameters
 from benchmarks.search_spaces import RecordedSpace, load
 
@@ -42,12 +43,13 @@ def ours(space: RecordedSpace, seed: int) -> list[float]:
 
 
 def ours_with_neighbours(space: RecordedSpace, seed: int) -> list[float]:
-    """Our search, knowing what the three nearest problems of the same database took; nothing where there are none."""
+    """Our search, knowing what the three nearest problems of the same database took, as a sweep does; nothing where there are none."""
     others = {other.problem: other.times for other in load(str(space.path)) if other.problem and other.name != space.name}
     if space.problem is None:
         return []
-    near = nearest(space.problem, others)
-    priors, distances = [others[problem] for problem in near], [distance(space.problem, problem) for problem in near]
+    near, operation = nearest(space.problem, others), load_operation(space.problem.operation)
+    priors = [carried(others[problem], problem, space.problem, operation, space.times) for problem in near]
+    distances = [distance(space.problem, problem) for problem in near]
     return _replay(Study(list(space.times), seed=seed, priors=priors, distances=distances), space) if near else []
 
 

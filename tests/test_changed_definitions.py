@@ -193,3 +193,16 @@ def test_commands_go_by_the_definition_too(mine: Path) -> None:
     printed = said("source", "third", "4x64", "--device", "emulator", *of_mine)
     assert "FunctionDef(name=launch" in printed
     assert "Call(func=max, args=[1, Call(func=_blocks, args=[problem])])" in printed
+
+
+def test_a_kernel_of_ones_own_that_its_definition_forbids_now_is_stale_with_kernels_alone(mine: Path) -> None:
+    db, of_mine = ("--db", str(mine / "x.sqlite")), ("--kernels", str(mine))
+    assert [row["state"] for row in rows("inspect", "best", *db, *of_mine)] == ["confirmed"]
+    said("block", "third", "v1 block 32", "--why", "it hums", "--size", "8x8", "--device", "emulator", *db, *of_mine)
+    assert [row["state"] for row in rows("inspect", "blocked", *db, *of_mine)] == ["blocked"]
+    assert {row["version"] for row in rows("inspect", "versions", *db, *of_mine)} == {"v0", "v1"}
+    spoil(mine, "v1.py", "problem.cols <= MOST_COLS", "problem.cols < 64")
+    assert [row["state"] for row in rows("inspect", "best", *db, *of_mine)] == ["stale"]
+    assert [row["state"] for row in rows("inspect", "best", *db)] == ["confirmed"]  # nothing is known of what is not here
+    spoil(mine, *RIGHT["launch"])
+    assert [row["state"] for row in rows("inspect", "blocked", *db, *of_mine)] == ["stale"]

@@ -1,6 +1,7 @@
 """What travels and what people decide: export, import, rebuild, prune, pin and block on the command line."""
 
 import json
+import re
 import sqlite3
 import warnings
 from contextlib import closing
@@ -12,6 +13,7 @@ from autotune.catalogue import load
 from autotune.database import Database
 from autotune.database.rebuild import templates_here
 from autotune.device import Device
+from autotune.problem import Problem
 from autotune.source import templates
 from autotune.trial import Outcome, Round
 from tests.command import refused, rows, run, said
@@ -181,6 +183,54 @@ def test_an_instance_of_another_template_is_none_of_a_pin(tmp_path: Path) -> Non
     assert "no compiled instance of it for sm_75 is stored yet" in told
 
 
+def test_a_block_says_what_runs_now_and_what_must_be_compiled_to_have_the_next_best(tmp_path: Path) -> None:
+    path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V3_256), (64, 4096, V3_256)], device=UNKNOWN, stored=[V2])
+    bare = next(c for c in load("softmax").configurations(("v4",)))
+    with Database(path) as db:
+        begun = db.begin_run(UNKNOWN, ENVIRONMENT, COLD)
+        sha = templates_here(load("softmax"))["v4"]
+        problem = Problem("softmax", 4096, 4096)
+        db.record(begun, problem, bare, sha, Outcome.OK, rounds=[Round("final", (10.5, 10.6), 4)])
+    told = said("block", "softmax", str(V3_256), "--why", "it hums", "--db", str(path)).splitlines()
+    assert told[1] == f"4096x4096, 64x4096 now run {load('softmax').safe}, tier safe"
+    assert told[2].startswith(f"{bare} would run there, but no compiled instance of it for sm_75 is stored yet, so it is passed over")
+    assert told[3] == f"autotune compile softmax --arch sm_75 --dtype float32 --configuration '{bare}' --db {path}"
+    back = said("unblock", "softmax", str(V3_256), "--db", str(path)).splitlines()
+    assert back[1:] == [f"4096x4096, 64x4096 now run {V3_256}, tier exact"]
+
+
+def test_pins_say_what_runs_at_their_sizes_before_and_after(tmp_path: Path) -> None:
+    path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V3_256)], device=UNKNOWN, stored=[V2])
+    told = said("pin", "softmax", "4096x4096", str(V2), "--why", "calm", "--db", str(path))
+    assert told.endswith(f"\n4096x4096 now runs {V2}, tier pin\n")
+    assert said("unpin", "softmax", "4096x4096", "--db", str(path)).endswith(f"\n4096x4096 now runs {V3_256}, tier exact\n")
+
+
+def test_where_more_changes_than_can_be_read_the_rest_is_counted(shipped: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    path.write_bytes(shipped.read_bytes())
+    safe = str(load("softmax").safe)
+    _, told = said("pin", "softmax", "1x1..262144x262144", safe, "--why", "calm", "--db", str(path)).splitlines()
+    assert re.search(rf"^(\d+x\d+, ){{2}}\d+x\d+ and \d{{3}} more sizes now run {safe}, tier pin$", told)
+    lines = said("unpin", "softmax", "1x1..262144x262144", "--db", str(path)).splitlines()
+    assert len(lines) <= 8
+    assert any(re.search(r"^other kernels now run \d+ more sizes; autotune explain says which$", line) for line in lines)
+
+
+@pytest.mark.parametrize("decision", [("pin", "softmax", "4096x4096"), ("block", "softmax")], ids=["pin", "block"])
+def test_what_a_person_decides_makes_the_database_that_it_is_kept_in(decision: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "new" / "mine.sqlite"
+    asked = (*decision, str(V3_256), "--why", "so", "--db", str(path))
+    assert "say which device this is about" in refused(*asked)
+    assert not path.parent.exists()
+    said(*asked, "--device", "NVIDIA H200")
+    (kept,) = rows("inspect", "pins" if decision[0] == "pin" else "blocked", "--db", str(path))
+    assert (kept["version"], kept["device"]) == ("v3", "NVIDIA H200")
+    assert "does not exist" in refused(
+        f"un{decision[0]}", *decision[1:], *([] if decision[0] == "pin" else ["--all"]), "--db", "none.sqlite"
+    )
+
+
 @pytest.mark.nvcc
 def test_one_configuration_is_compiled_where_one_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.sqlite"
@@ -236,11 +286,15 @@ def test_every_configuration_is_unblocked_by_one_command_or_one_of_them_by_its_n
     assert "name one CONFIGURATION to unblock, or give --all" in refused("unblock", "softmax", V3, "--all", *db)
     assert "is not blocked for 64x4096 alone on NVIDIA H200" in refused("unblock", "softmax", V3, "--size", "64x4096", *db)
     assert said("unblock", "softmax", "--all", "--size", "64x4096", *db) == (
-        "1 configuration may be selected again on NVIDIA H200, and the next sweep tries it again; "
+        "1 configuration may be selected again on NVIDIA H200, by its times, so no sweep need try it again; "
         "1 problem that this may change was settled again\n"
+        f"64x4096 now runs {V3_256}, tier exact\n"
     )
     assert [row["rows"] for row in rows("inspect", "blocked", *db)] == [4096, None]
-    assert said("unblock", "softmax", "--all", *db).startswith("2 configurations may be selected again on NVIDIA H200, and the next sweep")
+    assert said("unblock", "softmax", "--all", *db).startswith(
+        "2 configurations may be selected again on NVIDIA H200, and the next sweep tries them again, "
+        "but for 1 that never failed and has a time; "
+    )
     assert rows("inspect", "blocked", *db) == []
     assert "no configuration of softmax float32 is blocked on NVIDIA H200" in refused("unblock", "softmax", "--all", *db)
     said("block", "softmax", V3, "--why", "it rattles still", *db)

@@ -80,7 +80,7 @@ def a_folder(path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        (missing, "does not exist; `autotune sweep` or `autotune import` creates one"),
+        (missing, "does not exist; `autotune sweep`, import, compile, pin or block makes one"),
         (not_a_database, "is not an SQLite database"),
         (truncated, "is damaged"),
         (without_its_head, "is not an SQLite database|is damaged"),

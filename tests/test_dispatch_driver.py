@@ -28,6 +28,7 @@ CASES = (
     "each_capture_has_a_workspace_of_its_own",
     "a_newer_gpu_than_any_cubin_runs_the_ptx",
     "the_shipped_database_serves_a_machine_without_compilers_and_pycuda",
+    "a_sweep_s_database_serves_a_machine_without_compilers_and_an_empty_one_says_what_fills_it",
     "an_array_on_another_gpu_is_computed_there_and_the_current_context_comes_back",
     "a_forked_process_is_told_that_cuda_is_gone",
     "arrays_in_memory_of_the_cpu_are_refused",

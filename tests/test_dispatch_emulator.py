@@ -5,17 +5,19 @@ import re
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from autotune.backends.emulation import build
 from autotune.database import Database
 from autotune.device import EMULATOR
 from autotune.dispatch import Dispatcher
 from autotune.dispatch.arrays import stream_handle
-from autotune.errors import KernelError, UsageError
+from autotune.errors import AutotuneError, KernelError, UsageError
 from tests.dispatch_cases import SOFTMAX, V2, V3, Array, normal, softmax64, write_database
 
 
@@ -210,6 +212,19 @@ def test_a_dispatcher_without_any_database_still_answers(tmp_path: Path, monkeyp
     monkeypatch.setenv("AUTOTUNE_DB", str(tmp_path / "none.sqlite"))
     x = normal(5, 7)
     assert same(Dispatcher("softmax", device="emulator")(x), x)
+
+
+def test_without_a_compiler_the_emulator_says_what_it_needs(softmax: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("CXX", raising=False)
+    for remembered in (build.compiler, build.compiler_version):
+        remembered.cache_clear()
+    for _ in range(2):
+        with warnings.catch_warnings(record=True), pytest.raises(AutotuneError) as refused:
+            softmax(normal(8, 64))
+        assert str(refused.value).endswith(
+            "could not be loaded: no C++ compiler g++ was found; the emulator needs one: install g++ or set CXX"
+        )
 
 
 def test_a_stream_is_taken_from_whatever_library_made_it() -> None:

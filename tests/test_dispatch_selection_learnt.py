@@ -224,7 +224,7 @@ def test_explain_tells_the_selector_s_story(trained: Path) -> None:
     assert told[-1]["tier"] == "selector"
     assert told[-1]["verdict"].startswith("chosen")
     assert 0 <= told[-1]["expected_regret"] < 0.1
-    assert told[-1]["selector"]["sizes"] >= 25
+    assert told[0]["selector"]["sizes"] >= 25
 
 
 def test_sweep_takes_its_sizes_from_misses(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def times(configuration: Configuration, problem: Problem) -> Told:
 
 def swept(tmp_path: Path, watcher: Watcher, budget: Budget | None = None) -> Summary:
     with Database(tmp_path / "x.sqlite", mode="write", create=True) as database:
-        return sweep(SOFTMAX, [PROBLEM, OTHER], FakeBackend(times), database, watcher=watcher, budget=budget)
+        return sweep(SOFTMAX, [PROBLEM, OTHER], FakeBackend(times, noise=1e-7), database, watcher=watcher, budget=budget)
 
 
 def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_winner_is(

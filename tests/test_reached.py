@@ -15,7 +15,7 @@ DEFINITION = '''"""v0: a version."""
 
 from __future__ import annotations
 
-import math, os
+import math, itertools
 from dataclasses import dataclass
 from autotune import packs
 from autotune.definition import Bounds, Launch as Grid, all_of
@@ -23,12 +23,8 @@ from autotune.definition import Bounds, Launch as Grid, all_of
 TEMPLATE, IN_PLACE = "v0.cu", True
 PARAMETERS = {"block": (64, 128)}
 WIDTH = 4  # elements
-ROWS = [1, 2]
-ROWS[0] = WIDTH
-ROWS.append(3)
-LEAST: int = 1
-if os.name == "posix":
-    LEAST = 2
+ROWS = [1, 2, WIDTH]
+LEAST: int = max(1, 0)
 LIMIT = 9
 
 
@@ -83,19 +79,19 @@ def edited(right: str, other: str) -> str:
         ("math.ceil(rows / _rows())", "rows // _rows()"),
         ("max(Share(ROWS[0], LEAST).rows, LEAST)", "Share(ROWS[0], LEAST).rows"),
         ("WIDTH = 4", "WIDTH = 8"),
-        ("ROWS[0] = WIDTH", "ROWS[1] = WIDTH"),
-        ("ROWS.append(3)", "ROWS.append(4)"),
-        ("LEAST: int = 1", "LEAST: int = 0"),
-        ("    LEAST = 2", "    LEAST = 3"),
-        ('os.name == "posix"', 'os.name != "posix"'),
+        ("ROWS = [1, 2, WIDTH]", "ROWS = [2, 1, WIDTH]"),
+        ("LEAST: int = max(1, 0)", "LEAST: int = max(2, 0)"),
+        ("    def few() -> int:", "    problem: Problem\n    def few() -> int:"),  # makes it a name of the function, as an assignment does
+        ("problem.cols <= LIMIT", "ROWS.append(LIMIT)"),
+        ("from __future__ import annotations\n", ""),
         ("    rows: int\n", "    rows: ClassVar[int]\n"),
         ("    rows: int\n    least: int = 0", "    least: int\n    rows: int = 0"),
         ("least: int = 0", "least = 0"),
         ("@dataclass\n", "@dataclass(frozen=True)\n"),
-        ("import math, os", "import cmath as math, os"),
+        ("import math, itertools", "import cmath as math, os"),
         ("Launch as Grid", "Other as Grid"),
         ("LIMIT = 9", "from somewhere import *"),
-        ("import math, os", "import math, os\nROWS = [1, 2]\n"),
+        ("LIMIT = 9", "ROWS = [1, 2, 4]"),
     ],
 )
 def test_what_the_names_reach_counts(right: str, other: str) -> None:
@@ -109,15 +105,18 @@ def test_what_the_names_reach_counts(right: str, other: str) -> None:
         ('"""v0: a version."""', '"""v0: another sentence."""'),
         ('    """One block for a few rows."""\n', ""),
         ("configuration: Configuration, problem: Problem", "configuration, problem"),
-        ("LEAST: int = 1", "LEAST = 1"),
+        ("LEAST: int = max(1, 0)", "LEAST = max(1, 0)"),
         ('    """Rows of a block."""\n\n', ""),
-        ("    return Grid(blocks=few())", "    blocks: int\n    return Grid(\n        blocks=(few()),\n    )"),
+        ("    return Grid(blocks=few())", "    return Grid(\n        blocks=(few()),\n    )"),
         ('integer("block"))', "integer('block'),)"),
         ('TEMPLATE, IN_PLACE = "v0.cu", True', 'IN_PLACE = True; TEMPLATE = "v1.cu"'),
         ("(64, 128)", "(64, 128, 256)"),
         ("problem.cols <= LIMIT", "problem.cols < LIMIT"),
+        ("problem.cols <= LIMIT", "problem.cols <= ROWS[0]"),
         ("LIMIT = 9", "LIMIT = 8"),
-        ("import math, os\n", "import os, sys\nimport math\n"),
+        ("LIMIT = 9", "LIMIT = 9\nUSED: int"),
+        ("LIMIT = 9", "LIMIT = tuple(2**k for k in range(9))"),
+        ("import math, itertools\n", "import itertools, bisect\nimport math\n"),
         ("from autotune import packs\n", ""),
         ("Launch as Grid, all_of", "all_of, Launch as Grid, Verdict"),
     ],

@@ -19,7 +19,7 @@ from autotune.search import Budget
 from autotune.selector import Model, Regret, train, train_all
 from autotune.selector.cover import cover
 from autotune.selector.dense import missed, reachable, uncompiled, unmeasured
-from autotune.selector.features import Features, features, place
+from autotune.selector.features import features, place
 from autotune.selector.matrix import Array, Matrix, default_choices
 from autotune.selector.model import Predictor
 from autotune.selector.neighbours import DOUBT, HANDICAP, NEAREST, Neighbours
@@ -49,7 +49,7 @@ def predictors(where: Sequence[Problem], costs: Array) -> list[Predictor]:
 
 
 def best(predictor: Predictor, problem: Problem) -> int:
-    return next(iter(predictor.ranking(features(problem, H200))))[1]
+    return next(iter(predictor.ranking(problem, H200)))[1]
 
 
 # Families
@@ -133,13 +133,13 @@ def test_whatever_the_holes_every_member_is_ranked_once_and_a_stored_predictor_r
 ) -> None:
     where = problems(*(size for size, _ in table))
     costs = np.array([[np.nan if cost is None else cost for cost in row] for _, row in table])
-    seen: Features = features(problems(asked)[0], H200)
+    (problem,) = problems(asked)
     for predictor in predictors(where, costs):
-        ranking = list(predictor.ranking(seen))
+        ranking = list(predictor.ranking(problem, H200))
         assert sorted(member for _, member in ranking) == list(range(costs.shape[1]))
         assert all(np.isfinite(cost) for cost, _ in ranking)
         again = type(predictor).from_json(json.loads(json.dumps(predictor.to_json())), costs.shape[1])
-        assert list(again.ranking(seen)) == ranking
+        assert list(again.ranking(problem, H200)) == ranking
 
 
 def test_neighbours_choose_what_the_plain_formula_chooses(grid: Matrix) -> None:
@@ -151,7 +151,8 @@ def test_neighbours_choose_what_the_plain_formula_chooses(grid: Matrix) -> None:
     for rows, cols, dtype in zip(
         2 ** random.uniform(0, 18, 500), 2 ** random.uniform(0, 18, 500), ["float32", "float16"] * 250, strict=True
     ):
-        seen = features(Problem("softmax", int(rows), int(cols), dtype), H200)
+        problem = Problem("softmax", int(rows), int(cols), dtype)
+        seen = features(problem, H200)
         found = np.zeros(len(learnt.guess))
         for tall, long, aligned, between in learnt.metrics:
             apart = (np.array(place(seen)) - learnt.places) ** 2 @ np.array([1, tall, long, aligned, between, between]) ** 2
@@ -160,7 +161,7 @@ def test_neighbours_choose_what_the_plain_formula_chooses(grid: Matrix) -> None:
         found = found / len(learnt.metrics)
         found[0] += HANDICAP
         assert learnt.expected(seen) == pytest.approx(found, rel=1e-4)
-        assert found[next(iter(learnt.ranking(seen)))[1]] == pytest.approx(min(found), rel=1e-5)
+        assert found[next(iter(learnt.ranking(problem, H200)))[1]] == pytest.approx(min(found), rel=1e-5)
 
 
 def test_a_cover_begins_with_the_default_and_each_member_lowers_the_regret(grid: Matrix) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from autotune.problem import Problem
 from autotune.selector.cells import MOST_PACKS, MOST_ROWS, SHORT, Cells
-from autotune.selector.features import features
 from autotune.selector.forest import Forest
 from autotune.selector.matrix import Matrix
 from autotune.selector.regret import Regret
@@ -30,10 +29,10 @@ dtypes = st.sampled_from(["float32", "float16"])
 def test_what_stands_for_a_cell_lies_in_it_and_is_aligned_like_what_it_stands_for(size: tuple[int, int], dtype: str) -> None:
     problem = Problem("softmax", *size, dtype)
     cells = Cells.of(H200, problem.element_bytes)
-    place = cells.place(features(problem, H200))
+    place = cells.place(problem)
     assert all(0 <= at < length for at, length in zip(place, cells.shape, strict=True))
     middle = cells.middle(*place, problem)
-    assert cells.place(features(middle, H200)) == place
+    assert cells.place(middle) == place
     if problem.rows > 1:
         assert problem.cols <= SHORT or middle.alignment_bytes == problem.alignment_bytes
     if middle.rows == problem.rows and problem.cols <= SHORT:
@@ -42,13 +41,13 @@ def test_what_stands_for_a_cell_lies_in_it_and_is_aligned_like_what_it_stands_fo
 
 def test_sizes_beyond_the_plane_are_in_its_last_cells() -> None:
     cells = Cells.of(H200, 4)
-    last = cells.place(features(Problem("softmax", 1 << 25, 1 << 24), H200))
+    last = cells.place(Problem("softmax", 1 << 25, 1 << 24))
     assert last == (cells.shape[0] - 1, cells.shape[1] - 1)
 
 
 def test_a_power_of_two_has_cells_of_its_own_beside_those_of_its_neighbours() -> None:
     cells = Cells.of(H200, 2)
-    places = [cells.place(features(Problem("softmax", 64, 4096 + more, "float16"), H200)) for more in (-8, 0, 8, 16)]
+    places = [cells.place(Problem("softmax", 64, 4096 + more, "float16")) for more in (-8, 0, 8, 16)]
     assert len(set(places)) == 4
 
 
@@ -105,17 +104,17 @@ def test_what_a_regression_expects_of_sizes_it_did_not_see_chooses_better_than_t
 @settings(max_examples=100)
 @given(sizes)
 def test_every_member_is_ranked_once_and_a_stored_table_ranks_alike(table: Table, size: tuple[int, int]) -> None:
-    seen = features(Problem("softmax", *size), H200)
-    ranking = list(table.ranking(seen))
+    problem = Problem("softmax", *size)
+    ranking = list(table.ranking(problem, H200))
     assert sorted(member for _, member in ranking) == list(range(len(table.others)))
     assert all(0 <= cost < 1 for cost, _ in ranking)
     again = Table.from_json(json.loads(json.dumps(table.to_json())), len(table.others))
-    assert list(again.ranking(seen)) == ranking
+    assert list(again.ranking(problem, H200)) == ranking
 
 
 def test_rows_longer_than_any_tuned_one_are_the_default_s(table: Table) -> None:
     for rows in (1, 100):
-        assert next(table.ranking(features(Problem("softmax", rows, 1 << 19), H200)))[1] == 0
+        assert next(table.ranking(Problem("softmax", rows, 1 << 19), H200))[1] == 0
 
 
 def test_where_no_tuned_version_runs_most_sizes_there_is_a_table_of_those_that_it_runs() -> None:
@@ -125,7 +124,7 @@ def test_where_no_tuned_version_runs_most_sizes_there_is_a_table_of_those_that_i
     assert () in table.entries  # v6 holds no long rows, and the safe version was not tuned
     everything = list(range(len(members)))
     for cols in (200, 100_000):
-        assert sorted(member for _, member in table.ranking(features(Problem("softmax", 50, cols), H200))) == everything
+        assert sorted(member for _, member in table.ranking(Problem("softmax", 50, cols), H200)) == everything
     assert Table.from_json(json.loads(json.dumps(table.to_json())), len(members)).entries == table.entries
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -208,6 +209,22 @@ def test_a_spoilt_later_trial_takes_nothing_from_an_earlier_one_and_crashes_coun
     altered(path, "UPDATE rounds SET samples_us = 'null' WHERE trial > 2")
     shas = {name: read(version).sha for name, version in SOFTMAX.versions.items()}
     with Database(path) as database, pytest.warns(UserWarning, match="cannot be used"):
-        known = look(database, FakeBackend(plausible), PROBLEM, space(), shas)
+        known = look(database, FakeBackend(plausible), SOFTMAX, PROBLEM, space(), shas)
     assert known.times == {twice: 50.0, crashing: None}
     assert (known.ids[twice], known.failed[crashing]) == (1, 2)
+
+
+def test_a_sweep_of_seconds_leaves_out_the_rest_of_a_batch_when_they_are_over(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stands but for the trials, of which each takes a second; compiling is faster than expected."""
+    now, backend = [0.0], FakeBackend(plausible)
+
+    def taking_a_second(c: Configuration, problem: Problem) -> float:
+        now[0] += 1.0
+        return plausible(c, problem)
+
+    backend.times = taking_a_second
+    monkeypatch.setattr("autotune.tuning.time", SimpleNamespace(monotonic=lambda: now[0]))
+    summary = sweep(SOFTMAX, [PROBLEM], backend, database, budget=Budget(seconds=30.0))
+    screened = [c for _, c in backend.tried]
+    assert len(screened) == len(set(screened)) == summary.problems[0].done
+    assert 14 <= len(screened) <= 16  # two seconds each, one for the check and one for the first sample

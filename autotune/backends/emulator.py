@@ -1,10 +1,12 @@
 """The emulator backend: instances are compiled for this CPU and run in a child process, where everything that can be checked is."""
 
+import errno
 import os
 import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import autotune
@@ -13,13 +15,17 @@ from autotune.backends.worker import Worker
 from autotune.check import seeds
 from autotune.compilers import in_parallel
 from autotune.configuration import Configuration
+from autotune.cubins import default_folder
 from autotune.definition import Version
 from autotune.device import EMULATOR, Device
-from autotune.errors import CompileError
+from autotune.errors import CompileError, StorageError, UsageError
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.source import Source, definitions, read, render, symbol, templates
 from autotune.trial import Check, Environment, Failure, Instance, Outcome, ProblemFailure, Round, RoundKind, TimingProtocol
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = os.strerror(errno.ENOSPC)  # which is how a compiler says it
 
 MOST_INSTANCES_PER_UNIT = 12  # one instance costs 0.2 s to compile and each further one 0.03 s, but a unit compiles on one core
 # Far above what was ever measured, and added to the hang timeout: a launch that hangs is found at once, one that loops only by time.
@@ -81,7 +87,7 @@ class EmulatorBackend:
     def open(self, operation: Operation, problem: Problem, *, seed: int = 0) -> Iterator["EmulatorBench"]:
         """Set `problem` up in the child. Raises Failure(OUT_OF_MEMORY) when it does not fit into this machine's memory."""
         if self._worker is None:
-            runtime = build.runtime()
+            runtime = _runtime()
             self._worker = Worker("autotune.backends.emulation.engine:Engine", {"runtime": runtime}, hang_timeout_s=self._hang_timeout_s)
         bench = EmulatorBench(self._worker, next(self._keys), operation, problem, seed)
         bench.set_up()
@@ -137,7 +143,8 @@ class EmulatorBench:
                 self.set_up()
             except Failure as failure:
                 raise ProblemFailure(failure.outcome, f"{self._problem} cannot be set up again: {failure.message}") from failure
-        library = build.store(instance.binary)
+        with _room():
+            library = build.store(instance.binary)
         timeout_s = self._worker.hang_timeout_s + launches * self._launch_s(instance.configuration)
         return self._worker.call(method, self._key, library, instance.symbol, instance.configuration, *arguments, timeout_s=timeout_s)
 
@@ -148,9 +155,35 @@ class EmulatorBench:
         return self._problem.rows * self._problem.cols * SECONDS_PER_ELEMENT + threads * SECONDS_PER_THREAD
 
 
+def _runtime() -> Path:
+    try:
+        with _room():
+            return build.runtime()
+    except CompileError as error:
+        raise UsageError(
+            f"the library that runs kernels in the emulator could not be compiled ({error}); see that {build.compiler()} is of C++17 and "
+            "has memory, or name another compiler by CXX, and run again"
+        ) from error
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """Raises StorageError where there was none in the cache folder, in which the compiler has its temporary files too."""
+    try:
+        yield
+    except (OSError, CompileError) as error:
+        if not (FULL in str(error) or (isinstance(error, OSError) and error.errno in NO_ROOM)):
+            raise
+        raise StorageError(
+            f"there is no room in the cache folder {default_folder()} to compile in ({error}); make room there, or name another folder by "
+            "AUTOTUNE_CACHE, and run again"
+        ) from error
+
+
 def _compile_unit(version: Version, unit: list[Configuration], dtype: str) -> list[tuple[Configuration, Instance | Failure]]:
     try:
-        binary = build.library(render(version, unit, dtype)).read_bytes()
+        with _room():
+            binary = build.library(render(version, unit, dtype)).read_bytes()
     except CompileError as error:
         if len(unit) == 1:
             return [(unit[0], Failure(Outcome.COMPILE_ERROR, str(error)))]

@@ -137,7 +137,7 @@ class RecordedBench:
         if not trial.outcome.timed:
             raise Failure(trial.outcome, trial.message)
         samples = [us for taken in trial.rounds for us in taken.samples_us]
-        return Check(max_error=trial.max_error or 0.0, first_us=samples[0])
+        return Check(max_error=math.nan if trial.max_error is None else trial.max_error, first_us=samples[0])
 
     def sample(self, instance: Instance, kind: RoundKind, samples: int, *, single: bool = False) -> Round:
         rounds = self.trials[instance.configuration].rounds

@@ -102,6 +102,7 @@ def _met(backend: Backend, operation: Operation, workshop: Workshop, problem: Pr
 
 def _row(one: Contestant, found: Contest, story: Explanation, chosen: Configuration) -> Row:
     problem, interval = found.problem, one.interval_us
+    half = half_width(one.time_us, *interval) if one.time_us and interval else None
     tier = story.tier if one.configuration == chosen else None
     return {
         "operation": problem.operation,
@@ -112,8 +113,8 @@ def _row(one: Contestant, found: Contest, story: Explanation, chosen: Configurat
         "version": one.configuration.version,
         "parameters": dict(one.configuration.parameters),
         "time_us": one.time_us,
-        "ci_us": interval,
-        "half": half_width(one.time_us, *interval) if one.time_us and interval else None,
+        "ci_us": interval if half is not None else None,  # of a single sample, which says nothing of it
+        "half": half,
         "copy_us": found.copy_us,
         "fraction_of_copy": found.copy_us / one.time_us if found.copy_us and one.time_us else None,
         "behind": one.time_us / found.fastest_us - 1 if one.time_us and found.fastest_us else None,

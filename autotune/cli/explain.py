@@ -89,7 +89,8 @@ def _explanation(operation: str, size: str, dtype: str | None, device: str | Non
 
 EXPLAIN_HELP = f"""Say why OPERATION at MxN gets its kernel: tier, candidates, what was rejected and why, the nearest tuned sizes.
 
-{WHICH_IS_BEST} {explained(CANDIDATES)} Of the nearest tuned sizes, {explained(NEAREST[1:2] + NEAREST[4:], "")}
+{WHICH_IS_BEST} {explained(CANDIDATES)} Of the nearest tuned sizes, {explained(NEAREST[1:2] + NEAREST[4:], "")} With --json and
+--csv the first row tells the selector of this device and dtype.
 """
 
 
@@ -102,6 +103,8 @@ def explain_command(
     story = _explanation(operation, size, dtype, device, db, kernels)
     replayed = _replayed((*story.candidates, *story.nearest))
     rows = [_row(candidate, story, replayed) for candidate in story.candidates]
+    for row in rows[1:]:
+        row["selector"] = None  # told once: its kernels are many
     if form == "table":
         say(f"{story.problem} on {story.device.name}: {story.chosen.configuration if story.chosen else 'no kernel'}, tier {story.tier}")
         if story.model and any(candidate.tier == "selector" for candidate in story.candidates):

@@ -7,14 +7,15 @@ from typing import Any
 
 import click
 
-from autotune.catalogue import load, shipped
+from autotune.catalogue import operation_names
 from autotune.choice import WHICH_IS_BEST
 from autotune.cli.inspected import BEST, BLOCKED, DEVICES, MISSES, PINS, PROBLEMS, RUNNER_UP, TRIALS, VERSIONS, explained
-from autotune.cli.options import db_option, dtype_option, reading_database, require_known, size_option
+from autotune.cli.options import db_option, dtype_option, kernels_option, operation_of, reading_database, require_known, size_option
 from autotune.cli.output import Column, Form, Row, counted, emit, reading, say
 from autotune.database import Database
 from autotune.database.rebuild import templates_here
 from autotune.element import element
+from autotune.operation import Operation
 from autotune.problem import parse_size
 from autotune.trial import Outcome
 
@@ -63,12 +64,20 @@ BEST_HELP = f"""The best configuration of each problem; with --size also the run
 @inspect_command.command("best", help=BEST_HELP)
 @click.option("--version", metavar="vK", help="The best of this version rather than of all.")
 @_filtered
+@kernels_option
 def best(
-    version: str | None, size: str | None, dtype: str | None, device: str | None, operation: str | None, db: Path | None, form: Form
+    version: str | None,
+    size: str | None,
+    dtype: str | None,
+    device: str | None,
+    operation: str | None,
+    db: Path | None,
+    kernels: Path | None,
+    form: Form,
 ) -> None:
     filters = _filters(operation, size, dtype, device)
     with _opened(db, operation, device) as database:
-        found = database.best_per_version(version=version, **filters) if version else _marked(database, database.best(**filters))
+        found = database.best_per_version(version=version, **filters) if version else _marked(database, database.best(**filters), kernels)
         empty = "" if found else _nothing(database, "tuned", {"version": version, **filters})
     columns = BEST + (RUNNER_UP if size and not version else ())
     emit(found, columns, form, empty=empty)
@@ -76,15 +85,16 @@ def best(
         say(f"gap below 0: the runner-up tied and was a little faster. {WHICH_IS_BEST}")
 
 
-def _marked(database: Database, found: list[Row]) -> list[Row]:
-    """The rows of `best`, those of templates or definitions that have changed since marked as stale."""
-    stale = {row["trial"] for name in _known(found) for row in database.stale(load(name))}
+def _marked(database: Database, found: list[Row], kernels: Path | None) -> list[Row]:
+    """The rows of `best`, those that do not hold by the templates and definitions of today marked as stale."""
+    stale = {row["trial"] for operation in _known(found, kernels) for row in database.stale(operation)}
     return [row | {"state": "stale"} if row["trial"] in stale and row["state"] != "blocked" else row for row in found]
 
 
-def _known(found: list[Row]) -> list[str]:
-    """The operations of rows that come with the package."""
-    return [name for name in sorted({row["operation"] for row in found}) if (shipped("kernels") / name).is_dir()]
+def _known(found: list[Row], kernels: Path | None) -> list[Operation]:
+    """The operations of rows that are in the folder `kernels`, or come with the package."""
+    there = operation_names(kernels)
+    return [operation_of(name, kernels) for name in sorted({row["operation"] for row in found}) if name in there]
 
 
 @inspect_command.command("trials", help=_help("Every trial: what was tried, how it ended, its time.", TRIALS))
@@ -129,11 +139,13 @@ def devices(operation: str | None, db: Path | None, form: Form) -> None:
     "versions", help=_help("The versions that were tried or can be, by template, and on how many problems each is best.", VERSIONS)
 )
 @_of_operation
-def versions(operation: str | None, db: Path | None, form: Form) -> None:
+@kernels_option
+def versions(operation: str | None, db: Path | None, kernels: Path | None, form: Form) -> None:
     with _opened(db, operation) as database:
         found: list[Row] = database.versions(operation)
-    here = {sha for name in _known(found) for sha in templates_here(load(name)).values()}
-    unknown = {row["operation"] for row in found} - set(_known(found))
+    known = _known(found, kernels)
+    here = {sha for loaded in known for sha in templates_here(loaded).values()}
+    unknown = {row["operation"] for row in found} - {loaded.name for loaded in known}
     kept = [row for row in found if row["trials"] or row["template_sha"] in here or row["operation"] in unknown]
     emit(sorted(kept, key=lambda row: (row["operation"], len(row["version"]), row["version"])), VERSIONS, form)
 
@@ -156,7 +168,8 @@ def pins(operation: str | None, db: Path | None, form: Form) -> None:
 
 @inspect_command.command("blocked")
 @_of_operation
-def blocked(operation: str | None, db: Path | None, form: Form) -> None:
+@kernels_option
+def blocked(operation: str | None, db: Path | None, kernels: Path | None, form: Form) -> None:
     """The configurations that are neither tried nor selected, and why; for one size alone where rows and cols are given.
 
     A block stays until autotune unblock takes it away, whatever trials are pruned. It is stale, and holds nothing back, once the kernel or
@@ -164,7 +177,7 @@ def blocked(operation: str | None, db: Path | None, form: Form) -> None:
     """
     with _opened(db, operation) as database:
         found = database.blocked_rows(operation)
-        present = {name: set(templates_here(load(name)).values()) for name in _known(found)}
+        present = {loaded.name: set(templates_here(loaded).values()) for loaded in _known(found, kernels)}
         held = [row["template_sha"] in present.get(row["operation"], (row["template_sha"],)) for row in found]
         told = [row | {"state": "blocked" if holds else "stale"} for row, holds in zip(found, held, strict=True)]
         emit(told, BLOCKED, form, empty="nothing is blocked")

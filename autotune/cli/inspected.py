@@ -20,6 +20,8 @@ CONFIGURATION = Column("parameters", "configuration", parameters, right=False, l
 TIME = Column("time_us", "time us", microseconds, meaning="the median time of a launch")
 SPEED = Column("gb_per_s", "GB/s", lambda value: f"{value:,.1f}", rank=5, meaning="the bytes that must be moved, over that time")
 
+COUNTED_TRIALS = "how many are stored: each try of a configuration, and one more for each sweep in which a known one raced again"
+
 BEST = (
     DEVICE,
     OPERATION,
@@ -29,7 +31,13 @@ BEST = (
     CONFIGURATION,
     TIME,
     SPEED,
-    Column("spread", "spread", percent, rank=3, meaning="how far the middle half of the samples reaches, over their median"),
+    Column(
+        ("time_us", "spread", "ci_low_us", "ci_high_us"),
+        "spread",
+        lambda _, *spread: _spread(*spread),
+        rank=3,
+        meaning="how far the middle half of the samples reaches, over their median, which fewer than four do not tell",
+    ),
     Column("fraction_of_copy", "of copy", percent, meaning="the time of a device copy of the same bytes over the kernel's"),
     Column("trials", "tried", rank=4, meaning="how many configurations had been tried when this was settled"),
     Column(
@@ -38,7 +46,8 @@ BEST = (
         right=False,
         rank=2,
         meaning="confirmed by a final race of the fastest, provisional before that race, stale where the template or its "
-        "definition has changed since, blocked where the configuration must not be selected",
+        "definition has changed since or no longer offers the configuration (kernels of your own are known by --kernels), blocked where "
+        "the configuration must not be selected",
     ),
 )
 RUNNER_UP = (
@@ -88,7 +97,7 @@ PROBLEMS = (
     SIZE,
     DTYPE,
     Column("bytes_moved", "moved", in_bytes, meaning="what the operation must read and write at least"),
-    Column("trials", "trials"),
+    Column("trials", "trials", meaning=COUNTED_TRIALS),
 )
 DEVICES = (
     Column("device", "device", right=False),
@@ -111,7 +120,7 @@ VERSIONS = (
         "template_sha", "template", lambda value: value[:12], right=False, meaning="the beginning of the hash of its source and definition"
     ),
     Column("configurations", "configurations tried", meaning="how many different ones of it have trials"),
-    Column("trials", "trials"),
+    Column("trials", "trials", meaning=COUNTED_TRIALS),
     Column("best_on", "best on problems"),
 )
 PINNED = Column(("least_rows", "most_rows", "least_cols", "most_cols"), "sizes", lambda *ends: _range(*ends), right=False)
@@ -152,6 +161,14 @@ def explained(columns: Sequence[Column], before: str = "Of the columns, ") -> st
     """What the columns mean, as one paragraph of a command's help."""
     said = [f'"{column.heading}" is {column.meaning}' for column in columns if column.meaning]
     return f"{before}{'; '.join(said)}."
+
+
+def _spread(spread: float | None, low_us: float | None, high_us: float | None) -> str:
+    if spread is not None:
+        return percent(spread)
+    if low_us is None or high_us is None:  # the best of a version, of which none is told
+        return ""
+    return "few samples" if low_us < high_us else "one sample"
 
 
 def _range(least_rows: int, most_rows: int, least_cols: int, most_cols: int) -> str:

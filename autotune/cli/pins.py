@@ -2,7 +2,6 @@
 
 import getpass
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import click
 from autotune import source
 from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of, size_option
 from autotune.cli.output import counted, say
+from autotune.cli.running import Running, Runs, told
 from autotune.configuration import Configuration, Value
 from autotune.database import Database, default_path, shipped_databases
 from autotune.database.decide import require_text
@@ -48,28 +48,23 @@ def pin_command(
     """Use CONFIGURATION for OPERATION at a size, or at all sizes from MxN to MxN, ends included, whatever was measured.
 
     CONFIGURATION is written as inspect shows it: 'v3 block 384, vector 4, unroll 4'. Where it cannot run a call, the dispatcher goes on
-    to what it would take without the pin. A newer pin of the same sizes replaces an older one.
+    to what it would take without the pin. A newer pin of the same sizes replaces an older one. The database is made where there is none.
     """
     loaded = operation_of(operation, kernels)
     name = dtype_of(loaded, dtype)
     rows, cols = parse_range(sizes)
     chosen = parse_configuration(loaded, configuration)
-    with Database(db or default_path()) as database:
+    path = db or default_path()
+    with Database(path, create=True) as database:
         found = known_device(database, device)
-        refusals = [
-            loaded.applicable(chosen, Problem(operation, *size, name), found).why
-            for size in ((rows[0], cols[0]), (rows[1], cols[1]), (rows[0], cols[1]), (rows[1], cols[0]))
-        ]
+        ends = [Problem(operation, *size, name) for size in dict.fromkeys((m, n) for m in rows for n in cols)]
+        refusals = [loaded.applicable(chosen, problem, found).why for problem in ends]
         if all(refusals):
             raise UsageError(f"{chosen} cannot run {operation} {sizes} {name} on {found.name}: {refusals[0]}; pin another")
+        before = Running(loaded, found, name, path).at_tuned_sizes(ends)
         database.pin(found, operation, name, rows, cols, chosen, author=author or _user(), why=why)
-        stored = _stored(database, loaded, chosen, name, found)
     say(f"pinned {operation} {sizes} {name} on {found.name} to {chosen}")
-    if not stored and not found.is_emulator:
-        made = ["autotune", "compile", operation, "--arch", found.arch, "--dtype", name, "--configuration", str(chosen)]
-        made += [*(["--db", str(db)] if db else []), *(["--kernels", str(kernels)] if kernels else [])]
-        say(f"no compiled instance of it for {found.arch} is stored yet, so it is passed over; this makes it:")
-        click.echo(shlex.join(made))
+    _tell(before, Running(loaded, found, name, path), ends, found, db, kernels)
 
 
 @click.command("unpin")
@@ -78,13 +73,18 @@ def pin_command(
 @_about
 def unpin_command(operation: str, sizes: str, device: str | None, dtype: str | None, db: Path | None, kernels: Path | None) -> None:
     """Take a pin away: the one of exactly these sizes."""
-    name = dtype_of(operation_of(operation, kernels), dtype)
+    loaded = operation_of(operation, kernels)
+    name = dtype_of(loaded, dtype)
     rows, cols = parse_range(sizes)
-    with Database(db or default_path()) as database:
+    path = db or default_path()
+    with Database(path) as database:
         found = known_device(database, device)
+        ends = [Problem(operation, *size, name) for size in dict.fromkeys((m, n) for m in rows for n in cols)]
+        before = Running(loaded, found, name, path).at_tuned_sizes(ends)
         if not database.unpin(found, operation, name, rows, cols):
             raise UsageError(f"{operation} {sizes} {name} has no pin on {found.name}; autotune inspect pins lists what is pinned")
     say(f"{operation} {sizes} {name} on {found.name} is no longer pinned")
+    _tell(before, Running(loaded, found, name, path), ends, found, db, kernels)
 
 
 @click.command("block")
@@ -105,7 +105,8 @@ def block_command(
 ) -> None:
     """Neither try nor select CONFIGURATION for OPERATION, or with --size only there.
 
-    That holds until its template or definition changes or autotune unblock lets it go.
+    That holds until its template or definition changes or autotune unblock lets it go. What runs now in its place is said, and what must be
+    compiled first. The database is made where there is none.
     """
     require_text("reason", why)
     loaded = operation_of(operation, kernels)
@@ -114,13 +115,16 @@ def block_command(
     problem = Problem(operation, *parse_size(size), name) if size else None
     if chosen == loaded.safe:
         raise UsageError(f"{chosen} is the kernel of last resort of {operation}, which cannot be blocked; block another")
-    with Database(db or default_path()) as database:
+    path, asked = db or default_path(), [problem] if problem else []
+    with Database(path, create=True) as database:
         found = known_device(database, device)
+        before = Running(loaded, found, name, path).at_tuned_sizes(asked)
         template = source.read(loaded.version(chosen.version))
         database.add_template(operation, chosen.version, template)
         database.block(found, operation, chosen, template.sha, name, why, problem)
         settled = _settled_again(database, found, loaded, chosen, name, problem)
     say(f"blocked {chosen} for {problem or f'{operation} {name}'} on {found.name}{settled}")
+    _tell(before, Running(loaded, found, name, path), asked, found, db, kernels)
 
 
 @click.command("unblock")
@@ -149,8 +153,11 @@ def unblock_command(
         raise UsageError("name one CONFIGURATION to unblock, or give --all for every one; autotune inspect blocked lists them")
     chosen = parse_configuration(loaded, configuration) if configuration is not None else None
     problem = Problem(operation, *parse_size(size), name) if size else None
-    with Database(db or default_path()) as database:
+    path, asked = db or default_path(), [problem] if problem else []
+    with Database(path) as database:
         found = known_device(database, device)
+        before = Running(loaded, found, name, path).at_tuned_sizes(asked)
+        timed = database.blocked_though_timed(found, operation, chosen, name, problem)
         count = database.unblock(found, operation, chosen, name, problem)
         if not count:
             where = f"for {size} alone on {found.name}" if size else f"on {found.name}"
@@ -158,7 +165,13 @@ def unblock_command(
             raise UsageError(f"{what} {where}; autotune inspect blocked lists what is")
         settled = _settled_again(database, found, loaded, chosen, name, problem)
     what, which = (str(chosen), "it") if chosen else (counted(count, "configuration"), "it" if count == 1 else "them")
-    say(f"{what} may be selected again on {found.name}, and the next sweep tries {which} again{settled}")
+    then = f"and the next sweep tries {which} again"
+    if timed == count:
+        then = f"by {'its' if count == 1 else 'their'} times, so no sweep need try {which} again"
+    elif timed:
+        then += f", but for {timed} that never failed and {'has a time' if timed == 1 else 'have times'}"
+    say(f"{what} may be selected again on {found.name}, {then}{settled}")
+    _tell(before, Running(loaded, found, name, path), asked, found, db, kernels)
 
 
 def parse_range(text: str) -> tuple[Range, Range]:
@@ -227,22 +240,13 @@ def _settled_again(
     return f"; {counted(done.settled, 'problem')} that this may change {were} settled again" if done.settled else ""
 
 
+def _tell(before: Runs, now: Running, asked: list[Problem], device: Device, db: Path | None, kernels: Path | None) -> None:
+    for sentence in told(before, now, asked, device, db, kernels):
+        click.echo(sentence) if sentence.startswith("autotune ") else say(sentence)  # a command is copied, and stays on one line
+
+
 def _example(version: str, declared: Any) -> str:
     return str(Configuration(version, tuple((name, values[0]) for name, values in declared.items())))
-
-
-def _stored(database: Database, operation: Operation, configuration: Configuration, dtype: str, device: Device) -> bool:
-    """Whether the dispatcher could load an instance of today's template and definition, from here or from a shipped database."""
-    template = source.read(operation.version(configuration.version)).sha
-    wanted = (operation.name, configuration.version, configuration.to_json(), dtype, device.arch, template)
-    query = "SELECT 1 FROM stored_instances WHERE (operation, version, parameters, dtype, arch, template_sha) = (?, ?, ?, ?, ?, ?)"
-    if database.select(query, wanted):
-        return True
-    for path in shipped_databases():
-        with Database(path, mode="read") as shipped:
-            if shipped.select(query, wanted):
-                return True
-    return False
 
 
 def _user() -> str:

@@ -15,6 +15,7 @@ from autotune.cli.summary import conclusion, culprits, describe, outcomes
 from autotune.device import Device
 from autotune.finite import finite
 from autotune.selector.training import Trained
+from autotune.spaces import spoken
 from autotune.trial import Outcome
 from autotune.watch import Attempt, ProblemSummary, Summary, Watcher
 
@@ -55,14 +56,16 @@ class PlainWatcher(Watcher):
     def settled(self, summary: ProblemSummary) -> None:
         if summary.stale and summary.new_trials:
             self._say(
-                f"{summary.problem}: {summary.stale} earlier trials no longer count: "
+                f"{summary.problem}: what was measured of {counted(summary.stale, 'configuration')} before no longer counts: "
                 "the kernel, its definition, its compiler or the driver has changed"
             )
         for message, count in summary.failures.most_common(SHOWN_FAILURES):
             self._say(f"{summary.problem}: {count} x {message}{culprits(list(summary.culprits.get(message, ())))}")
         if (more := len(summary.failures) - SHOWN_FAILURES) > 0:
             self._say(f"{summary.problem}: {more} more ways to fail; see `autotune inspect trials`")
-        self._say(describe(summary))
+        if summary.impossible:
+            self._say(f"{summary.problem}: {spoken(summary.impossible)}")
+        self._say(describe(summary, recorded=bool(self._note)))
 
     def learnt(self, trained: Trained) -> None:
         self._say(f"selector for {trained.dtype}: {trained.model}; {trained.why}")
@@ -72,11 +75,15 @@ class PlainWatcher(Watcher):
             where = f" in {summary.interrupted_in}" if summary.interrupted_in else ""
             self._say(f"interrupted{where}; everything measured so far is stored, and the same command goes on from here")
         counts = f" ({outcomes(summary.outcomes)})" if summary.new_trials else ""
-        new = f"{counted(summary.new_trials, 'new trial')}{counts} in {time.monotonic() - self._started:.1f} s"
+        new = f"{counted(summary.new_trials, 'new trial')}{counts}{_again(summary.raced_again)} in {time.monotonic() - self._started:.1f} s"
         self._say(f"{new}; {conclusion(summary, self._problems)}")
 
     def _say(self, line: str) -> None:
         click.echo(line + self._note)
+
+
+def _again(count: int) -> str:
+    return f" and {count} more of known configurations that raced again" if count else ""
 
 
 class BarWatcher(PlainWatcher):
@@ -210,7 +217,7 @@ class JsonWatcher(Watcher):
                 "version": choice.configuration.version,
                 "parameters": dict(choice.configuration.parameters),
                 "time_us": choice.time_us,
-                "confidence_us": [choice.low_us, choice.high_us],
+                "confidence_us": [choice.low_us, choice.high_us] if choice.low_us < choice.high_us else None,
                 "runner_up_us": choice.runner_up_us,
                 "gap": choice.gap,
                 "beyond_noise": choice.beyond_noise,
@@ -221,6 +228,7 @@ class JsonWatcher(Watcher):
         )
         counts = {str(outcome): count for outcome, count in summary.outcomes.items()}
         told = {"outcomes": counts, "failures": dict(summary.failures), "stale": summary.stale, "whole": summary.whole}
+        told |= {"impossible": summary.impossible} if summary.impossible else {}
         self._say("settled", **_named(summary), **best, copy_us=summary.copy_us, **told)
 
     def learnt(self, trained: Trained) -> None:
@@ -234,6 +242,7 @@ class JsonWatcher(Watcher):
             "ended",
             device=summary.device,
             new_trials=summary.new_trials,
+            raced_again=summary.raced_again,
             outcomes=counts,
             confirmed=summary.confirmed,
             whole=summary.whole,

@@ -24,9 +24,9 @@ def measured(time_us: float, half: float | None = None) -> str:
     return f"{round(time_us, decimals):,.{max(0, decimals)}f}"
 
 
-def half_width(time_us: float, low_us: float, high_us: float) -> float:
-    """Half of a confidence interval, as a fraction of the time."""
-    return (high_us - low_us) / 2 / time_us
+def half_width(time_us: float, low_us: float, high_us: float) -> float | None:
+    """Half of a confidence interval, as a fraction of the time; None for one without width, which is that of a single sample."""
+    return (high_us - low_us) / 2 / time_us if low_us < high_us else None
 
 
 def outcomes(counts: Counter[Outcome]) -> str:
@@ -42,31 +42,40 @@ def culprits(configurations: Sequence[Configuration]) -> str:
     return f" ({configurations[0]}" + (f" and {more} more)" if more else ")")
 
 
-def describe(summary: ProblemSummary) -> str:
-    """One line on what was tried for a problem, what won, and how sure that is."""
+def describe(summary: ProblemSummary, *, recorded: bool = False) -> str:
+    """One line on what was tried for a problem, what won, and how sure that is. Of a recording no others can be tried."""
     choice, new = summary.choice, counted(summary.new_trials, "new trial")
     blocked = f", {summary.blocked} blocked" if summary.blocked else ""
-    tried = f"{summary.problem}: {new}, {summary.known + summary.done} of {summary.space} configurations known{blocked}"
+    tried = (
+        f"{summary.problem}: {new}, {summary.known + summary.done} of {summary.space} {'recorded ' * recorded}configurations known{blocked}"
+    )
     if choice is None:
-        return f"{tried}; none of them can be used"
+        return f"{tried}; nothing was tried" if summary.untouched else f"{tried}; none of them can be used"
     share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
     half = half_width(choice.time_us, choice.low_us, choice.high_us)
-    width = f"{100 * half:.0f} %" if half >= 0.1 else percent(half)
     time_us = measured(choice.time_us, half)
-    return f"{tried}; best {choice.configuration}: {time_us} us{share}, +-{width}, {_verdict(choice, confirmed=summary.confirmed)}"
+    return f"{tried}; best {choice.configuration}: {time_us} us{share}, {_sure(half)}, {_verdict(choice, confirmed=summary.confirmed)}"
 
 
 def conclusion(summary: Summary, problems: int) -> str:
     """Two different things: whether each best was compared with its nearest rivals, and whether anything was left untried."""
     untried = problems - summary.whole
+    which = ("recorded " if summary.recorded_on else "", f" of {' and '.join(summary.versions)}" if summary.versions else "")
+    left, all_tried = "{}configurations{} to try".format(*which), "every {}configuration{} was tried".format(*which)
     if problems == 1:
         one = summary.problems[0] if summary.problems else None
-        return f"{_standing(one)}, and {'there are more configurations to try' if untried else 'every configuration was tried'}"
+        return f"{_standing(one)}, and {f'there are more {left}' if untried else all_tried}"
     tied = sum(p.confirmed and p.choice is not None and p.choice.beyond_noise is False for p in summary.problems)
     bests = f"{summary.confirmed} of {problems} sizes have a best confirmed by a final race"
     if tied:
         bests += f", {tied} of them in a tie"
-    return f"{bests}; " + (f"{counted(untried, 'size')} had more configurations to try" if untried else "every configuration was tried")
+    return f"{bests}; " + (f"{counted(untried, 'size')} had more {left}" if untried else all_tried)
+
+
+def _sure(half: float | None) -> str:
+    if half is None:
+        return "one sample"
+    return f"+-{100 * half:.0f} %" if half >= 0.1 else f"+-{percent(half)}"
 
 
 def _standing(one: ProblemSummary | None) -> str:

@@ -156,9 +156,12 @@ def _next_step(summary: Summary, db: Path | None) -> str:
     """Which commands show what was stored."""
     where = f" --db {shlex.quote(str(db))}" if db else ""
     if not any(p.choice for p in summary.problems):
+        if all(p.untouched for p in summary.problems):
+            return "nothing was tried yet"
         return f"nothing that was tried can be used; `autotune inspect trials{where}` says why"
     drawn = f", `autotune report --html report.html{where}` draws it" if find_spec("vl_convert") else ""  # an extra
-    return f"`autotune inspect best{where}` shows what was chosen{drawn}"
+    barred = f", `autotune inspect blocked{where}` what is blocked and why" if any(p.blocked for p in summary.problems) else ""
+    return f"`autotune inspect best{where}` shows what was chosen{barred}{drawn}"
 
 
 def _blocked(summary: Summary, database: Database, backend: Backend, operation: Operation, db: Path | None, kernels: Path | None) -> str:

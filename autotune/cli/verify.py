@@ -1,6 +1,7 @@
 """`autotune verify`: every configuration against the float64 reference."""
 
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -9,15 +10,19 @@ import click
 from autotune.backends import Backend
 from autotune.backends.select import gpu_count, select
 from autotune.cli.options import dtype_of, kernels_option, operation_of, problems_of
+from autotune.configuration import Configuration
 from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.problem import Problem
-from autotune.trial import Failure
+from autotune.trial import Failure, ProblemFailure
 from autotune.workshop import Workshop
 
 # One column and one row; fewer columns than threads; around a warp and a vector; odd; long enough for every loop to run often.
 SIZES = ("1x1", "5x7", "9x33", "6x1000", "10x1001", "3x4096")
 LONG = ("2x131072",)
+
+
+Failures = dict[tuple[str, str, str], list[tuple[Configuration, Problem]]]  # where, by version, outcome and message
 
 
 @click.command("verify")
@@ -47,19 +52,24 @@ def verify_command(
     offered = {dtype for name in versions or loaded.versions for dtype in loaded.version(name).dtypes}
     names = [dtype_of(loaded, name) for name in dtypes] or [name for name in loaded.dtypes if name in offered]
     problems = problems_of(loaded, sizes or SIZES + LONG, None, names)
-    failures: Counter[str] = Counter()
-    checked = 0
+    failures: Failures = defaultdict(list)
+    right, unchecked = 0, []
     with closing(executing(device, jobs)) as backend:
         workshop = Workshop(backend, loaded)
         for problem in problems:
-            right, wrong = _verify(backend, loaded, workshop, problem, versions, seed)
-            checked += right
-            failures.update(wrong)
-            click.echo(f"{problem}: {right} right, {len(wrong)} wrong on {backend.device.name}")
-    for message, count in failures.most_common():
-        click.echo(f"{count} x {message}", err=True)
-    click.echo(f"{checked} right, {failures.total()} wrong")
-    return 1 if failures else 0
+            try:
+                passed, failed = _verify(backend, loaded, workshop, problem, versions, seed)
+            except Failure as failure:  # of no configuration: the problem does not fit into memory, say
+                unchecked.append(f"{problem} was not checked: {failure.message.replace(str(problem), 'it', 1)}")
+                continue
+            right += passed
+            for configuration, wrong in failed:
+                failures[configuration.version, str(wrong.outcome), wrong.message].append((configuration, problem))
+            click.echo(f"{problem}: {passed} right, {len(failed)} wrong on {backend.device.name}")
+    for line in (*_told(failures), *unchecked):
+        click.echo(line, err=True)
+    click.echo(f"{right} right, {sum(map(len, failures.values()))} wrong" + (f", {len(unchecked)} not checked" if unchecked else ""))
+    return 1 if failures or unchecked else 0
 
 
 def executing(device: str, jobs: int | None) -> Backend:
@@ -73,8 +83,8 @@ def executing(device: str, jobs: int | None) -> Backend:
 
 def _verify(
     backend: Backend, operation: Operation, workshop: Workshop, problem: Problem, versions: tuple[str, ...], seed: int
-) -> tuple[int, list[str]]:
-    """How many configurations computed `problem` rightly, and what was wrong with the others."""
+) -> tuple[int, list[tuple[Configuration, Failure]]]:
+    """How many configurations computed `problem` rightly, and those that did not. Raises Failure where none is at fault."""
     space = [c for c in operation.configurations(versions) if operation.applicable(c, problem, backend.device)]
     workshop.build(space, problem.dtype)
     wrong = []
@@ -82,6 +92,18 @@ def _verify(
         for configuration in space:
             try:
                 bench.check(workshop.instance(configuration, problem.dtype))
+            except ProblemFailure:
+                raise
             except Failure as failure:
-                wrong.append(f"{configuration} at {problem}: {failure.outcome}: {failure.message}")
+                wrong.append((configuration, failure))
     return len(space) - len(wrong), wrong
+
+
+def _told(failures: Failures) -> Iterator[str]:
+    """Each failure once, those that came most often first, with where it came first."""
+    for (version, outcome, message), places in sorted(failures.items(), key=lambda item: -len(item[1])):
+        configuration, problem = places[0]
+        if len(places) == 1:
+            yield f"{configuration} at {problem}: {outcome}: {message}"
+        else:
+            yield f"{len(places)} x {version}: {outcome}: {message}; first {configuration} at {problem}"

@@ -104,7 +104,7 @@ class Connection:
             if may_be_missing:
                 return self.path.is_symlink()  # one to a file that is still to be made is somebody's
             raise UsageError(
-                f"database {self.path} does not exist; `autotune sweep` or `autotune import` creates one, or name another with --db"
+                f"database {self.path} does not exist; `autotune sweep`, import, compile, pin or block makes one, or name another with --db"
             ) from None
         if stat.S_ISDIR(kind):
             raise UsageError(f"database {self.path} is a folder; name a file in it, such as {self.path / 'autotune.sqlite'}")

@@ -1,16 +1,12 @@
 """What a row of a database must say before it is believed, field by field. Each check raises ValueError or TypeError."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
-from autotune.configuration import Value
 from autotune.device import Device
 from autotune.element import ELEMENTS
 from autotune.problem import MOST_ELEMENTS
 from autotune.trial import LEAST_TIME_US, MOST_TIME_US
-
-Choices = tuple[tuple[str, frozenset[tuple[type, Value]]], ...]
 
 ALIGNMENTS = (1, 2, 4, 8, 16)
 STATES = ("provisional", "confirmed", "stale", "blocked")
@@ -60,17 +56,3 @@ def matrix(rows: int, cols: int, input_stride: int, output_stride: int, input_al
         raise ValueError("no matrix has such a size")
     if input_alignment not in ALIGNMENTS or output_alignment not in ALIGNMENTS or in_place not in (0, 1):
         raise ValueError("no matrix lies like that")
-
-
-def choices(parameters: Mapping[str, tuple[Value, ...]]) -> Choices:
-    """What each parameter of a version may be, as `is_declared` asks for it: JSON's true is not 1."""
-    return tuple((name, frozenset((type(value), value) for value in values)) for name, values in parameters.items())
-
-
-def is_declared(parameters: tuple[tuple[str, Value], ...], allowed: Choices) -> bool:
-    if len(parameters) != len(allowed):
-        return False
-    for (name, value), (declared, values) in zip(parameters, allowed, strict=True):
-        if name != declared or (type(value), value) not in values:
-            return False
-    return True

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune import catalogue, source
-from autotune.choice import candidates, choose
+from autotune.choice import candidates, choose, in_a_final
 from autotune.configuration import Configuration
 from autotune.database.connection import Row
 from autotune.database.decide import Decider, Settled, State
@@ -65,12 +65,16 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         return Rebuilt(**counts)
 
     def stale(self, operation: Operation, environment: Environment | None = None) -> list[Row]:
-        """The rows of `best` that should be measured again, each with `why`: another template, definition, compiler or driver.
+        """The rows of `best` that should be settled again, each with `why`: another template, definition, compiler or driver, or a
+        configuration that is no longer declared or applicable.
 
-        The first two make a time a prior and no more. The others leave it in use until it is confirmed or replaced.
+        The first two make a time a prior and no more. Compiler and driver leave it in use until it is confirmed or replaced.
         """
         current = templates_here(operation)
-        reasons = ((row, _why_stale(row, current, environment)) for row in self.best(operation.name))
+        devices = self.devices_measured()
+        reasons = (
+            (row, _why_stale(row, current, environment) or _why_refused(row, operation, devices)) for row in self.best(operation.name)
+        )
         return [row | {"state": "stale", "why": why} for row, why in reasons if why]
 
     def _rebuild(self, operation: Operation, order: Order, device: Device, timing: TimingProtocol, problem: Problem) -> bool:
@@ -79,7 +83,8 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
         trials = [t for t in self.trials(device, timing, problem) if t.template_sha == current.get(t.configuration.version)]
         trials = [t for t in trials if not t.replayed] or trials
         blocked = self.blocked(device, problem.operation, problem.dtype, problem, template_shas=set(current.values()))
-        allowed = {t.configuration: order[t.configuration] for t in trials if t.configuration in order and t.configuration not in blocked}
+        tried = dict.fromkeys(t.configuration for t in trials if t.configuration not in blocked)
+        allowed = {c: order[c] for c in operation.offered(tried, problem, device)}
         found = candidates(trials, allowed)
         before = self.settled(device, timing, problem)
         if not found:
@@ -97,7 +102,7 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
             spread=choice.spread,
             tried=len({t.configuration for t in trials}),
             bytes_moved=operation.bytes_moved(problem),
-            state="confirmed" if any(r.kind == "final" for t in trials for r in t.rounds) else "provisional",
+            state="confirmed" if in_a_final(trials, allowed) else "provisional",
             runner_up=choice.runner_up,
             runner_up_us=choice.runner_up_us,
             gap=choice.gap,
@@ -130,6 +135,30 @@ class Rebuilder(Decider, Reader, Recaller, Inspector):
             ],
         )
         return {(row["device"], row["problem"]) for row in rows}
+
+    def blocked_though_timed(
+        self, device: Device, operation: str, configuration: Configuration | None, dtype: str, problem: Problem | None = None
+    ) -> int:
+        """Of the configurations that `unblock` would take these for, how many have times and never failed: a person blocked them."""
+        rows = self.select(
+            "SELECT b.configuration FROM blocked b JOIN configurations c ON c.id = b.configuration "
+            "JOIN trials t ON t.configuration = b.configuration AND t.template = b.template "
+            "AND (b.problem IS NULL OR b.problem = t.problem) JOIN runs u ON u.id = t.run AND u.device = b.device "
+            "JOIN problems p ON p.id = t.problem AND p.dtype = b.dtype "
+            "LEFT JOIN endings e ON e.trial = t.id "
+            f"WHERE b.reason <> '' AND b.device = (SELECT id FROM devices WHERE {equal(device_key(device))}) "
+            "AND (c.operation, b.dtype) = (?, ?)"
+            + (" AND (c.version, c.parameters) = (?, ?)" if configuration else "")
+            + (f" AND b.problem = (SELECT id FROM problems WHERE {equal(problem_key(problem))})" if problem else "")
+            + " GROUP BY b.configuration HAVING min(coalesce(e.outcome, t.outcome) IN ('ok', 'pruned'))",
+            [
+                *device_key(device).values(),
+                *(operation, dtype),
+                *((configuration.version, configuration.to_json()) if configuration else ()),
+                *(problem_key(problem).values() if problem else ()),
+            ],
+        )
+        return len(rows)
 
     def _measured_problems(self, only: Touched | None) -> Iterator[tuple[Device, TimingProtocol, Problem]]:
         for device in self.devices_measured():
@@ -180,3 +209,14 @@ def _why_stale(row: Row, current: Mapping[str, str], environment: Environment | 
             if then != now:
                 return f"{name} {now or 'unknown'} is in use and it was measured with {then or 'an unknown one'}"
     return ""
+
+
+def _why_refused(row: Row, operation: Operation, devices: Sequence[Device]) -> str:
+    """Why the configuration of a row of `best` is no longer to be used for its problem by its definition; "" where it is."""
+    if row["version"] == KERNEL_TUNER:
+        return ""
+    configuration, problem = Configuration(row["version"], tuple(row["parameters"].items())), problem_of(row)
+    if not operation.version(row["version"]).declares(configuration):
+        return "its definition no longer declares it"
+    verdicts = [operation.applicable(configuration, problem, device).why for device in devices if device.name == row["device"]]
+    return f"its definition refuses it: {verdicts[0]}" if verdicts and all(verdicts) else ""

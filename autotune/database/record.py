@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import platform
 import sqlite3
 import statistics
@@ -90,7 +91,7 @@ class Recorder(Connection):
                 "template": template,
                 "instance": instance_id(connection, operation, template, instance) if instance else None,
                 "outcome": outcome.value,
-                "max_error": check.max_error if check else None,
+                "max_error": check.max_error if check and not math.isnan(check.max_error) else None,
                 "first_us": check.first_us if check else None,
                 "message": message,
                 "replayed": int(replayed),

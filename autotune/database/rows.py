@@ -21,9 +21,24 @@ class Inspector(Connection):
         device: str | None = None,
         version: str | None = None,
     ) -> list[Row]:
-        """The best configuration of every problem. `spread`, `gap` and `fraction_of_copy` are ratios, `parameters` a dict."""
+        """The best configuration of every problem. `spread`, `gap` and `fraction_of_copy` are ratios, `parameters` a dict.
+
+        `spread` is None where there are fewer than four samples, or copies of one alone, which say nothing of it.
+        """
         found = self._filtered("best_kernels", _BEST_ORDER, operation, rows, cols, dtype, device, version)
-        return sound(self, "best", found, _readable_best, "trial")
+        best = sound(self, "best", found, _readable_best, "trial")
+        unknown = self._of_few_samples([row["trial"] for row in best if not row["spread"]])
+        return [row | {"spread": None} if row["trial"] in unknown else row for row in best]
+
+    def _of_few_samples(self, trials: Sequence[int]) -> set[int]:
+        """Those of `trials` whose most careful rounds, the kind first in the alphabet, have too few samples for a spread."""
+        found = self.select(
+            "SELECT r.trial FROM rounds r, json_each(r.samples_us) s WHERE r.trial IN (SELECT value FROM json_each(?)) "
+            "AND r.kind = (SELECT min(kind) FROM rounds WHERE trial = r.trial) "
+            "GROUP BY r.trial HAVING count(*) < 4 OR count(DISTINCT s.value) = 1",
+            (str(list(trials)),),
+        )
+        return {row["trial"] for row in found}
 
     def replayed_sizes(self) -> set[tuple[str, str, int, int]]:
         """Device, dtype, rows and columns of what was settled by replaying another database's measurements."""
@@ -90,10 +105,10 @@ class Inspector(Connection):
     def devices(self, operation: str | None = None) -> list[Row]:
         """The devices that trials were taken on, with how many problems have a best on each, and how many of those were replayed.
 
-        With `operation` those on which it was tried, and only its problems and runs are counted.
+        With `operation` those on which it was tried, and only its problems and runs are counted. A run without trials is none.
         """
         problems = "SELECT id FROM problems WHERE ?1 IS NULL OR operation = ?1"
-        runs = f"SELECT id FROM runs WHERE ?1 IS NULL OR id IN (SELECT run FROM trials WHERE problem IN ({problems}))"
+        runs = f"SELECT run FROM trials WHERE problem IN ({problems})"
         found = self.select(
             "SELECT id, name, compute_capability, arch, sm_count, l2_bytes, bus_bits, shared_bytes_per_block, shared_bytes_per_sm, "
             "registers_per_sm, threads_per_sm, threads_per_block, "

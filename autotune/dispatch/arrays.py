@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autotune.element import ELEMENTS
 from autotune.errors import UsageError
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 Call = Callable[[Any, Any, Any], Any]  # (input, output or None, stream or None) to the result
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):  # which is made for a fraction of what a frozen dataclass costs, twice for every new layout
     """An array as a kernel sees it. Strides count elements; `device` is None where the array does not know its GPU.
 
     `host` says that it lies in memory of the CPU.
@@ -35,8 +34,7 @@ class View:
     writable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(NamedTuple):
     """A view as rows of `cols` elements each, `stride` elements apart, `item_bytes` bytes per element."""
 
     rows: int
@@ -86,26 +84,25 @@ def matrix(view: View) -> Matrix:
     if not view.shape:
         raise UsageError(f"{view.name} has no axis; the operation runs over the last axis of an array with at least one")
     *leading, cols = view.shape
-    rows = prod(leading)
     item_bytes = ELEMENTS[view.dtype].bytes
-    if rows == 0 or cols == 0:
-        return Matrix(rows, cols, cols, item_bytes)
+    if cols == 0 or 0 in leading:
+        return Matrix(prod(leading), cols, cols, item_bytes)
     if view.strides[-1] != 1 and cols > 1:
         raise UsageError(
             f"{view.name} has strides {view.strides} in elements; its last axis must be contiguous (stride 1): make a contiguous copy first"
         )
-    steps = [(size, stride) for size, stride in zip(leading, view.strides[:-1], strict=True) if size > 1]
-    if not steps:
-        return Matrix(rows, cols, cols, item_bytes)
-    stride = steps[-1][1]
-    expected = stride
-    for size, step in reversed(steps):
-        if step != expected:
+    rows, stride = 1, cols
+    for size, step in zip(reversed(leading), view.strides[-2::-1], strict=True):
+        if size == 1:
+            continue
+        if rows == 1:
+            stride = step
+        elif step != rows * stride:
             raise UsageError(
                 f"{view.name} has shape {view.shape} and strides {view.strides} in elements; its leading axes must follow each other at one"
                 " row stride: make a contiguous copy first"
             )
-        expected = step * size
+        rows *= size
     if stride < cols:
         raise UsageError(
             f"{view.name} has rows of {cols} elements that start {stride} elements apart; rows must not overlap: make a contiguous copy"

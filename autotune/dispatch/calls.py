@@ -64,8 +64,8 @@ def _any_layout(own: type, kind: Kind, slow: SlowPath) -> Call:
         call_key = (source, target, handle, said, layout)
         ready = ready_of(call_key)
         if ready is not None:
-            plan, launch, _ = ready
-            if plan.live and not launch():
+            plan, launch, arguments, _ = ready
+            if plan.live and not launch(*arguments):
                 plan.hits += 1
                 return out
         # An array without memory has a key of its own: its plan may be that of an empty array, or it must be refused each time.

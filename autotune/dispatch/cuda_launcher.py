@@ -49,8 +49,10 @@ class CudaLauncher:
 
     def capturing(self, stream: int) -> bool:
         """Whether `stream` is being captured, or another one in a way that forbids the legacy stream."""
-        code, *status = self.cuda.module.cuStreamIsCapturing(self.cuda.module.CUstream(stream))
-        return int(code) == _CAPTURE_IMPLICIT or (int(code) == 0 and int(status[0]) != 0)
+        # Past the binding, as the launch itself: what it builds takes twice as long as the question, at every new size.
+        status = ctypes.c_int()
+        code = self.cuda.library.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
+        return code == _CAPTURE_IMPLICIT or (code == 0 and status.value != 0)
 
     def synchronize(self, stream: int) -> None:
         self.cuda.call("cuStreamSynchronize", self.cuda.module.CUstream(stream))
@@ -86,10 +88,11 @@ class CudaFunction:
             self._allow("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
 
     def bind(self, problem: Problem, launch: Launch) -> LaunchCall:
-        with self._launcher.lock:
-            if launch.shared_bytes > self._shared_bytes:
-                self._allow("MAX_DYNAMIC_SHARED_SIZE_BYTES", launch.shared_bytes)
-                self._shared_bytes = launch.shared_bytes
+        if launch.shared_bytes > self._shared_bytes:
+            with self._launcher.lock:
+                if launch.shared_bytes > self._shared_bytes:
+                    self._allow("MAX_DYNAMIC_SHARED_SIZE_BYTES", launch.shared_bytes)
+                    self._shared_bytes = launch.shared_bytes
         launcher, threads = self._launcher, self._bounds.threads
         workspace_of = partial(launcher.workspace, size_bytes=launch.workspace_bytes) if launch.workspace_bytes else None
         call = launch_call(

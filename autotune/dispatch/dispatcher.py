@@ -19,7 +19,7 @@ from autotune.configuration import Configuration
 from autotune.device import EMULATOR, Device
 from autotune.dispatch.arrays import Call, Kind, View, kind_of, stream_handle, telling_gpus_apart
 from autotune.dispatch.calls import SlowPath, call_of
-from autotune.dispatch.plan import LaunchCall, Launcher, NotLoaded, Plan, Planner, nothing
+from autotune.dispatch.plan import Bound, LaunchCall, Launcher, NotLoaded, Plan, Planner, nothing
 from autotune.dispatch.plans import Plans, Table
 from autotune.dispatch.request import posed
 from autotune.dispatch.selection import Explanation
@@ -201,23 +201,29 @@ class Dispatcher:
         if problem.empty:
             return Plan(EMULATOR, problem, "empty", None, nothing, 0, 0), True
         planner = self._planner(ordinal)
+        best = planner.best_of(problem)
+        (candidate, launch, fix), lasting = (best, True) if best is not None else self._loaded(planner, problem, stream)
+        if kind.synchronous:
+            launch, fix = _then_wait(launch, planner.launcher), None
+        chosen = (planner.launcher.device, problem, candidate.tier, candidate.configuration)
+        return Plan(*chosen, launch, -target.extent_bytes, source.extent_bytes, fix), lasting
+
+    def _loaded(self, planner: Planner, problem: Problem, stream: int) -> tuple[Bound, bool]:
+        """The best candidate, loaded unless that is forbidden now, and whether later calls may have it, as they may not what a capture had
+        to make do with.
+        """
         capturing = planner.launcher.capturing(stream)
         try:
-            candidate, launch, fix = planner.launch_of(problem, loaded_only=self._frozen or capturing)
+            return planner.launch_of(problem, loaded_only=self._frozen or capturing), not capturing
         except NotLoaded:
             state = "the stream is being captured" if capturing else "the dispatcher is frozen"
             raise KernelError(
                 f"{state} and no kernel that is loaded runs {problem}; call warm([({problem.rows}, {problem.cols})]) before"
             ) from None
-        if kind.synchronous:
-            launch, fix = _then_wait(launch, planner.launcher), None
-        # What a capture had to make do with is no answer for later calls.
-        chosen = (planner.launcher.device, problem, candidate.tier, candidate.configuration)
-        return Plan(*chosen, launch, -target.extent_bytes, source.extent_bytes, fix), not capturing
 
     def _ordinal(self, view: View | None) -> int:
         """The GPU that an array is on; the current one for an array that does not say."""
-        if self._cuda is None:
+        if self._cuda is None or self._cuda.device_count == 1:
             return 0
         if view is not None and view.device is not None:
             return view.device

@@ -7,12 +7,14 @@ as what it said when it was read before.
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.dispatch.store import Layer, StoredInstance
-from autotune.dispatch.testimony import Block, Pin, Testimony, Tuned, Witness, devices
+from autotune.dispatch.testimony import Pin, Testimony, Witness, devices
+from autotune.dispatch.tuned import MOST_OTHERS, Block, Tuned, usable
 from autotune.operation import Operation
 from autotune.selector.model import Model
 
@@ -48,7 +50,7 @@ def read(layers: Iterable[Layer], operation: Operation, device: Device, before: 
     """
     layers = tuple(layers)
     witness = Witness(operation, device)
-    gathered = _Gathered(device)
+    gathered = _Gathered(operation, device)
     for layer in layers:
         known = before.testimonies.get(layer.path) if before else None
         gathered.add(witness.ask(layer, known), layer)
@@ -60,7 +62,8 @@ def read(layers: Iterable[Layer], operation: Operation, device: Device, before: 
 class _Gathered:
     """What several layers say, the first to say something winning."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, operation: Operation, device: Device) -> None:
+        self.operation = operation
         self.device = device
         self.devices: dict[str, Device] = {}
         self.tuned: dict[tuple[object, ...], Tuned] = {}
@@ -89,7 +92,11 @@ class _Gathered:
 
     def knowledge(self, layers: tuple[Layer, ...]) -> Knowledge:
         entries: dict[str, list[Tuned]] = {}
+        stored = None if self.device.is_emulator else self.instances
         for entry in self.tuned.values():
+            if entry.others:
+                beside = usable(entry, self.operation, self.device, self.blocked, stored)
+                entry = entry._replace(others=tuple(islice(beside, MOST_OTHERS)))
             entries.setdefault(entry.device, []).append(entry)
         others = tuple(
             (device, tuple(entries[name]))

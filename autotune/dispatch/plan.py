@@ -18,9 +18,11 @@ from autotune.problem import Problem
 
 # (output pointer, input pointer, stream handle); what it returns is of no meaning
 LaunchCall = Callable[[int, int, int], object]
-# The launch on one output, input and stream, which returns the driver's error, and what must be kept for as long as it may be called
-FixedLaunch = tuple[Callable[[], int], object]
+# The launch on one output, input and stream: a function that returns the driver's error, its arguments, and what must be kept for as long
+# as it may be called
+FixedLaunch = tuple[Callable[..., int], tuple[object, ...], object]
 Fix = Callable[[int, int, int], FixedLaunch]  # (output pointer, input pointer, stream handle)
+Bound = tuple[Candidate, LaunchCall, Fix | None]  # a candidate, its launch, and what fixes that
 
 
 class NotLoaded(Exception):  # noqa: N818 (whoever asked for loaded instances only knows what to do about it)
@@ -100,7 +102,7 @@ class Planner:
         self.loads = 0
         self._lock = threading.Lock()
         self._functions: dict[tuple[Configuration, str], Function] = {}
-        self._broken: set[tuple[Configuration, str]] = set()
+        self._broken: dict[tuple[Configuration, str], str] = {}
 
     def reread(self, layers: tuple[Layer, ...]) -> "Planner":
         """A planner that goes by what `layers` say now, and by what they said before where a file has become unreadable.
@@ -118,19 +120,27 @@ class Planner:
         stored = instances.get(key) if instances else None
         return stored.binary_sha if stored else "" if instances is None else None
 
-    def launch_of(self, problem: Problem, *, loaded_only: bool) -> tuple[Candidate, LaunchCall, Fix | None]:
-        """The best candidate that can be launched for `problem`, its launch, and what fixes that.
+    def best_of(self, problem: Problem) -> Bound | None:
+        """The best candidate for `problem`; None where it is not loaded. Raises AutotuneError where nothing is stored that can run it."""
+        candidate = next(self._candidates(problem, loaded_only=False))
+        function = self._functions.get((candidate.configuration, problem.dtype))
+        return None if function is None else self._bound(candidate, function, problem)
+
+    def launch_of(self, problem: Problem, *, loaded_only: bool) -> Bound:
+        """The best candidate that can be launched for `problem`, loaded where that must be.
 
         With `loaded_only`, only instances that are loaded already count; NotLoaded when none of them is.
         """
         for candidate in self._candidates(problem, loaded_only):
             function = self._function(candidate.configuration, problem.dtype, loaded_only)
-            if function is None:
-                continue
-            version = self.operation.version(candidate.configuration.version)
-            launch = version.launch(candidate.configuration, problem, self.launcher.device)
-            return candidate, function.bind(problem, launch), function.fix(problem, launch)
+            if function is not None:
+                return self._bound(candidate, function, problem)
         raise NotLoaded(str(problem))
+
+    def _bound(self, candidate: Candidate, function: Function, problem: Problem) -> Bound:
+        version = self.operation.version(candidate.configuration.version)
+        launch = version.launch(candidate.configuration, problem, self.launcher.device)
+        return candidate, function.bind(problem, launch), function.fix(problem, launch)
 
     def can_run(self, problem: Problem) -> bool:
         """Whether there is a kernel for `problem`: a database may hold those of one element type only."""
@@ -168,10 +178,24 @@ class Planner:
         return function
 
     def _candidates(self, problem: Problem, loaded_only: bool) -> Iterator[Candidate]:
-        if not loaded_only:
-            yield from self.selector.choices(problem)
-        else:
+        if loaded_only:
             yield from (candidate for candidate in self.selector.candidates(problem) if not candidate.rejected)
+            return
+        try:
+            yield from self.selector.choices(problem)
+        except AutotuneError as error:
+            why = self._without_safe(problem.dtype)
+            raise AutotuneError(f"{error}{why}") from None
+
+    def _without_safe(self, dtype: str) -> str:
+        """Why the kernel that takes any input is not there, or what brings it; "" when it is."""
+        safe, instances = self.operation.safe, self.selector.knowledge.instances
+        if (safe, dtype) in self._broken:
+            return f": {self._broken[safe, dtype]}"
+        if instances is None or (safe, dtype) in instances or dtype not in self.operation.version(safe.version).dtypes:
+            return ""
+        command = f"autotune compile {self.operation.name} --arch {self.launcher.device.arch} --dtype {dtype} --safe"
+        return f"; store one by `{command}` on a machine with nvcc"
 
     def _load(self, configuration: Configuration, dtype: str) -> Function | None:
         version = self.operation.version(configuration.version)
@@ -180,7 +204,7 @@ class Planner:
         try:
             function = self.launcher.load(version, configuration, dtype, stored, version.bounds(configuration))
         except AutotuneError as error:
-            self._broken.add((configuration, dtype))
+            self._broken[configuration, dtype] = str(error)
             warnings.warn(f"{configuration} is passed over: {error}", RuntimeWarning, stacklevel=5)
             return None
         self.loads += 1

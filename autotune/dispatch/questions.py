@@ -4,13 +4,17 @@ import sqlite3
 from typing import Any
 
 from autotune.database.schema import APPLICATION_ID, SCHEMA
+from autotune.errors import AutotuneError
 
 Row = tuple[Any, ...]
+
+# What reading a row or a file may raise that is no sense in it; OverflowError is of numbers that are no float.
+NONSENSE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError, AutotuneError)
 
 # The views say the same and more, and twice as slowly. A LEFT JOIN finds the rows that name one which is missing, too.
 BEST = """
 SELECT b.id, d.name, p.dtype, p.rows, p.cols, p.input_stride, p.output_stride, p.input_alignment, p.output_alignment, p.in_place,
-       q.name, q.rule, c.version, c.parameters, s.sha, b.time_us, b.state, b.origin
+       q.name, q.rule, c.version, c.parameters, s.sha, b.time_us, b.state, b.origin, b.id
 FROM best b
 LEFT JOIN problems p ON p.id = b.problem
 LEFT JOIN devices d ON d.id = b.device
@@ -18,6 +22,19 @@ LEFT JOIN protocols q ON q.id = b.protocol
 LEFT JOIN configurations c ON c.id = b.configuration
 LEFT JOIN templates s ON s.id = b.template
 WHERE p.operation = ? OR typeof(p.operation) <> 'text'
+"""
+# The kinds of rounds sort by care: final, race, screen.
+RUNNERS_UP = """
+SELECT b.id, c.version, c.parameters, s.sha, r.time_us
+FROM best b
+JOIN trials t ON t.problem = b.problem
+JOIN runs u ON u.id = t.run AND u.device = b.device AND u.protocol = b.protocol
+JOIN configurations c ON c.id = t.configuration
+JOIN templates s ON s.id = t.template
+JOIN rounds r ON r.id = (SELECT id FROM rounds WHERE trial = t.id ORDER BY kind, number DESC LIMIT 1)
+LEFT JOIN endings e ON e.trial = t.id
+WHERE b.id IN (SELECT value FROM json_each(?)) AND coalesce(e.outcome, t.outcome) IN ('ok', 'pruned')
+ORDER BY t.replayed, r.kind, r.time_us, t.id
 """
 INSTANCES = """
 SELECT i.id, c.version, c.parameters, i.dtype, i.arch, s.sha, i.symbol, i.binary_sha, n.kind

@@ -20,7 +20,8 @@ def posed(operation: str, dtypes: tuple[str, ...], x: View, out: View, *, host: 
         raise UsageError(f"out is {_said(out)} and the input is {_said(x)}; they must be the same")
     if not out.writable:
         raise UsageError("out is read-only; pass an array that can be written")
-    source, target = matrix(x), matrix(out)
+    source = matrix(x)
+    target = source if out.strides == x.strides else matrix(out)
     for view in (x, out):
         if not view.pointer and source.rows and source.cols:
             raise UsageError(f"{view.name} has no memory; pass one whose elements are there")

@@ -173,10 +173,12 @@ class Selector:
                 yield Candidate("pin", pin.configuration, rejected=rejected, note=f"pinned by {pin.author}: {pin.why}", path=pin.path)
         exact = self._exact.get((problem.dtype, problem.rows, problem.cols))
         for entry in sorted(exact, key=lambda e: (_unlike_layout(e, problem), e.time_us)) if exact else ():
-            yield Candidate("exact", entry.configuration, entry, 0.0, judge(entry.configuration, problem), "", 0.0, entry.path)
+            for one in (entry, *entry.others):
+                yield Candidate("exact", one.configuration, one, 0.0, judge(one.configuration, problem), "", _behind(entry, one), one.path)
         yield from self._learnt(problem, judge, "selector", self.device)
         for entry, distance in self._near.around(problem):
-            yield self._judged(problem, judge, "nearest", entry, distance)
+            for one in (entry, *entry.others):
+                yield self._judged(problem, judge, "nearest", one, distance)
         if self._relative is not None:
             yield from self._learnt(problem, judge, "similar device", self._relative)
             for entry, distance in self._similar.around(problem):
@@ -258,6 +260,11 @@ def _unlike_layout(entry: Tuned, problem: Problem) -> int:
     mine = (problem.in_place, problem.input_stride, problem.output_stride, problem.input_alignment, problem.output_alignment)
     theirs = (entry.in_place, entry.input_stride, entry.output_stride, entry.input_alignment, entry.output_alignment)
     return sum(a != b for a, b in zip(mine, theirs, strict=True))
+
+
+def _behind(entry: Tuned, one: Tuned) -> float:
+    """How much slower `one` is than the fastest at its size that can be used there."""
+    return max(0.0, one.time_us / entry.others[0].time_us - 1) if entry.others else 0.0
 
 
 class _Map:

@@ -8,26 +8,26 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from autotune import source
 from autotune.configuration import Configuration
 from autotune.database.credible import (
     STATES,
-    choices,
     date,
     device_of,
     dtype_name,
-    is_declared,
     matrix,
     texts,
     time_of_a_kernel,
     whole_numbers,
 )
 from autotune.device import Device
-from autotune.dispatch.questions import BEST, BLOCKED, DEVICES, INSTANCES, PINS, SELECTORS, Row, check_schema, fetched
+from autotune.dispatch.questions import BEST, BLOCKED, DEVICES, INSTANCES, NONSENSE, PINS, SELECTORS, Row, check_schema, fetched
 from autotune.dispatch.store import Layer, StoredInstance, connect, runs_on
+from autotune.dispatch.tuned import Block, Tuned, with_others
 from autotune.element import ELEMENTS
 from autotune.errors import AutotuneError, shortened
 from autotune.operation import Operation
@@ -37,33 +37,8 @@ from autotune.selector.model import Model
 MOST_SAID = 200  # characters of what is wrong with a row
 
 Found = TypeVar("Found")
-Block = tuple[Configuration, str, int | None, int | None]  # with the rows and columns of one size, or for all of them
 
-# What reading a row or a file may raise that is no sense in it; OverflowError is of numbers that are no float.
-NONSENSE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError, AutotuneError)
-
-
-_KINDS = (str, str, *[int] * 7, str, int, str, str, str, float, str, str)  # of the columns of a row of BEST after its id
-
-
-class Tuned(NamedTuple):
-    """The best configuration for one size on one device, with its time in microseconds and the file that says so."""
-
-    device: str
-    dtype: str
-    rows: int
-    cols: int
-    input_stride: int
-    output_stride: int
-    input_alignment: int
-    output_alignment: int
-    in_place: bool
-    configuration: Configuration
-    template_sha: str
-    time_us: float
-    state: str
-    origin: str
-    path: Path
+_KINDS = (str, str, *[int] * 7, str, int, str, str, str, float, str, str, int)  # of the columns of a row of BEST after its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +80,6 @@ class Witness:
         self.complaints: list[str] = []
         self._bad: list[str] = []
         self._shas: dict[str, str] = {}
-        self._allowed = {name: choices(version.parameters) for name, version in operation.versions.items()}
         self._configurations: dict[tuple[str, str], Configuration | None] = {}
 
     def ask(self, layer: Layer, before: Testimony | None = None) -> Testimony:
@@ -164,39 +138,55 @@ class Witness:
                     yield found
 
     def _tuned(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[Tuned]:
-        stale = 0
-
-        def entry(*columns: Any) -> tuple[bool, int, Tuned] | None:
-            nonlocal stale
-            device, dtype, *problem, protocol, rule, version, parameters, sha, time_us, state, origin = columns
-            if tuple(map(type, columns)) != _KINDS:  # of the many rows that there may be, nearly all pass
-                texts(device, protocol, version, parameters, sha, state, origin)
-                whole_numbers(*problem, rule)
-            time_of_a_kernel(time_us)
-            if dtype not in ELEMENTS:
-                raise ValueError(f"{dtype!r} is no dtype")
-            matrix(*problem)
-            if state not in STATES:
-                raise ValueError(f"{state!r} is no state")
-            if state == "blocked":
-                return None
-            chosen = self._configuration(version, parameters) if self._current(version) == sha else None
-            if chosen is None:
-                stale += device == self.device.name and version in self.operation.versions
-                return None
-            *layout, in_place = problem
-            tuned = Tuned._make((device, dtype, *layout, bool(in_place), chosen, sha, time_us, state, origin, layer.path))
-            return protocol == "warm", -rule, tuned
-
-        ranked = list(self._each("best", fetched(connection, BEST, self.operation.name), entry))
-        ranked.sort(key=lambda found: found[:2])
-        yield from (tuned for *_, tuned in ranked)
+        rows = self._each("best", fetched(connection, BEST, self.operation.name), partial(self._best, layer))
+        ranked = sorted(rows, key=lambda found: found[:2])
+        # What is shipped was made with the definitions that are shipped, and is too long to ask it of each row.
+        wanted = {} if layer.immutable else {row: tuned for *_, row, stands, tuned in ranked if not stands and self._here(tuned.device)}
+        others = with_others(connection, wanted, self._current, self._configuration)
+        for *_, row, stands, tuned in ranked:
+            tuned = others.get(row, tuned)
+            leading = tuned if stands is not None else tuned.led_by_others()
+            if leading is not None:
+                yield leading
+        stale = sum(stands is None and tuned.state != "blocked" and self._mine(tuned) for *_, stands, tuned in ranked)
         if stale:
             sizes, are = ("1 tuned size", "is") if stale == 1 else (f"{stale} tuned sizes", "are")
             self.complaints.append(
                 f"{sizes} in {layer.path} {are} left out, measured with other {self.operation.name} kernels than those here; "
                 "run `autotune sweep` again"
             )
+
+    def _best(self, layer: Layer, *columns: Any) -> tuple[bool, int, int, bool | None, Tuned]:
+        """How a row of `best` ranks, its id, whether its configuration can be used at its size, and what it says.
+
+        None in the place of the last but one where it must not be used anywhere: blocked, or of other kernels than those here.
+        """
+        device, dtype, *problem, protocol, rule, version, parameters, sha, time_us, state, origin, row = columns
+        if tuple(map(type, columns)) != _KINDS:  # of the many rows that there may be, nearly all pass
+            texts(device, protocol, version, parameters, sha, state, origin)
+            whole_numbers(*problem, rule, row)
+        time_of_a_kernel(time_us)
+        if dtype not in ELEMENTS:
+            raise ValueError(f"{dtype!r} is no dtype")
+        matrix(*problem)
+        if state not in STATES:
+            raise ValueError(f"{state!r} is no state")
+        chosen = self._configuration(version, parameters) if self._current(version) == sha else None
+        *layout, in_place = problem
+        named = chosen or Configuration(version, ())
+        tuned = Tuned._make((device, dtype, *layout, bool(in_place), named, sha, time_us, state, origin, layer.path, ()))
+        ranks = (protocol == "warm", -rule, row)
+        if chosen is None or state == "blocked":
+            return *ranks, None, tuned
+        asked = self._here(device) and not layer.immutable
+        return *ranks, not asked or bool(self.operation.applicable(chosen, tuned.problem(self.operation), self.device)), tuned
+
+    def _here(self, device: str) -> bool:
+        return device == self.device.name
+
+    def _mine(self, tuned: Tuned) -> bool:
+        """Whether it is of this device, and of a version that is here: what is said of others is passed over."""
+        return self._here(tuned.device) and tuned.configuration.version in self.operation.versions
 
     def _instances(self, connection: sqlite3.Connection, layer: Layer) -> Iterator[StoredInstance]:
         def entry(version: str, parameters: str, dtype: str, arch: str, sha: str, symbol: str, binary: str, kind: str) -> Any:
@@ -278,9 +268,8 @@ class Witness:
         key = (version, parameters)
         if key not in self._configurations:
             configuration = Configuration.from_json(version, parameters)
-            allowed = self._allowed.get(version)
-            fits = allowed is not None and is_declared(configuration.parameters, allowed)
-            self._configurations[key] = configuration if fits else None
+            known = self.operation.versions.get(version)
+            self._configurations[key] = configuration if known and known.declares(configuration) else None
         return self._configurations[key]
 
 

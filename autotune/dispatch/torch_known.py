@@ -59,8 +59,32 @@ def comparison(x: Any, *out: Any) -> Alike | None:
             alone = comparison(x)
             return None if alone is None else lambda x, out: out is x and alone(x)
         alike: Alike = TensorGuards(x, *out, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
-        other = torch.empty_strided((*x.shape[:-1], x.shape[-1] + 1), x.stride(), dtype=x.dtype, device="meta")
-        told_apart = not alike(other, *out) and not (out and alike(x, other))
-        return alike if alike(x, *out) and told_apart else None
+        return alike if _tells_apart(TensorGuards, 1 + len(out)) and alike(x, *out) else None
     except Exception:  # whatever a later torch makes of it
         return None
+
+
+_trusted: set[tuple[Any, int]] = set()
+
+
+def _tells_apart(guards: Any, count: int) -> bool:
+    """Whether torch's comparison of so many tensors sees that one of them has another layout, dtype, place or gradient.
+
+    Tried out until it did so once: that takes longer than a decision.
+    """
+    if (guards, count) not in _trusted:
+        tensors = [torch.empty((2, 3), device="cpu") for _ in range(count)]
+        others = (
+            torch.empty((2, 4), device="cpu"),
+            torch.empty((3, 2), device="cpu").t(),
+            torch.empty((6,), device="cpu"),
+            torch.empty((2, 3), device="cpu", dtype=torch.float16),
+            torch.empty((2, 3), device="meta"),
+            torch.empty((2, 3), device="cpu", requires_grad=True),
+        )
+        alike = guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        changed = (alike(*tensors[:place], other, *tensors[place + 1 :]) for place in range(count) for other in others)
+        if any(changed) or not alike(*[torch.empty((2, 3), device="cpu") for _ in range(count)]):
+            return False
+        _trusted.add((guards, count))
+    return True

@@ -48,16 +48,15 @@ def _hand_over_at_once(tensor: Any) -> tuple[Hashable, int]:
 
 
 def _view(tensor: Any) -> View:
-    host = tensor.device.type != "cuda"
-    return View(
-        f"the {tensor.device.type.upper() if host else 'torch'} tensor",
-        tensor.data_ptr(),
-        tuple(tensor.shape),
-        tuple(tensor.stride()),
-        str(tensor.dtype).removeprefix("torch."),
-        device=None if host else tensor.get_device(),
-        host=host,
-    )
+    shape, strides, dtype = tuple(tensor.shape), tensor.stride(), _dtype_name(tensor.dtype)
+    if tensor.is_cuda:
+        return View("the torch tensor", tensor.data_ptr(), shape, strides, dtype, tensor.get_device())
+    return View(f"the {tensor.device.type.upper()} tensor", tensor.data_ptr(), shape, strides, dtype, host=True)
+
+
+@lru_cache(maxsize=256)
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _allocate() -> Callable[[Any], Any]:
@@ -112,8 +111,8 @@ def _packed(kind: Kind, slow: SlowPath, any_layout: Call) -> Call:
             pointers = (0, 0)
         ready = ready_of(pointers)
         if ready is not None:
-            alike, ordinal, handle, plan, launch, _ = ready
-            if plan.live and alike(x, out) and current(ordinal) == handle and not launch():
+            alike, ordinal, handle, plan, launch, arguments, _ = ready
+            if plan.live and alike(x, out) and current(ordinal) == handle and not launch(*arguments):
                 plan.hits += 1
                 return out
         source, target = pointers

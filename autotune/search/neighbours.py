@@ -1,13 +1,17 @@
 """Which problems a search starts from: those measured already that are most like the one to be tuned."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator, Mapping
 from math import gcd, log2
 
+from autotune.configuration import Configuration
+from autotune.operation import Operation
 from autotune.problem import Problem
 
 NEIGHBOURS = 3
 COLUMNS_OVER_ROWS = 4.0  # doubling the length of a row changes what is fast as much as sixteen times as many rows do
 ALIGNMENT = 2.0  # for each factor of two, up to a vector of 8, that divides the length of the one's rows and not of the other's
+
+CARRIED = 2.0  # times the fastest of a neighbour: what is slower is not made for another problem, and only teaches what to avoid
 
 
 def distance(a: Problem, b: Problem) -> float:
@@ -20,6 +24,33 @@ def nearest(problem: Problem, others: Iterable[Problem]) -> list[Problem]:
     """The few of `others` that are nearest to `problem`, of the same operation and element type, the nearest first."""
     like = [o for o in others if o != problem and (o.operation, o.dtype) == (problem.operation, problem.dtype)]
     return sorted(like, key=lambda other: distance(problem, other))[:NEIGHBOURS]
+
+
+def carried(
+    times: Mapping[Configuration, float], there: Problem, here: Problem, operation: Operation, space: Container[Configuration]
+) -> dict[Configuration, float]:
+    """`times` measured at `there` with the like of those configurations in `space` that `here` is too different for.
+
+    The fastest kernel of a neighbour often holds rows of that length alone. Its like here has the parameters that follow from the problem
+    made for `here`: once with the threads that it has there, and once with the packs a thread.
+    """
+    slowest_us = CARRIED * min(times.values(), default=0.0)
+    found = dict(times)
+    for configuration, time_us in times.items():
+        if time_us <= slowest_us and configuration not in space:
+            for like in _made_for(here, there, configuration, operation):
+                if like in space and like not in times:
+                    found[like] = min(time_us, found.get(like, time_us))
+    return found
+
+
+def _made_for(here: Problem, there: Problem, configuration: Configuration, operation: Operation) -> Iterator[Configuration]:
+    version = operation.versions.get(configuration.version)
+    if version is None or not version.parameters or not version.declares(configuration):
+        return
+    family = operation.family(configuration)
+    alike = [family, *(relative for relative in operation.relatives(family) if operation.fitted(relative, there) == configuration)]
+    yield from (fitted for one in alike if (fitted := operation.fitted(one, here)) is not None)
 
 
 def _doublings(a: int, b: int) -> float:

@@ -1,4 +1,4 @@
-"""Which configuration comes next: what won elsewhere, then a few that cover the space, then what the surrogate expects most of."""
+"""Which configuration comes next: what won elsewhere among a few that cover the space, then what the surrogate expects most of."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,9 @@ from autotune.search.surrogate import Surrogate
 COVERING = 6  # configurations measured before the surrogate is asked
 CENTRAL = 20  # the first of each version is one of this many in its middle
 TRIED_TO_COVER = 3  # drawn per configuration that covers; few, because the corners of a space are seldom any good
+CLOSE, FAR = 4.0, 8.0  # distances up to which a neighbour's winner comes before a suggestion, and before what covers the space
+HALF_AS_FAR = 4.0  # at this distance half of the first questions go by priors; the others are asked as if nothing were known
+AS_FAST = 1.25  # times the fastest of a neighbour: if all that is possible here is slower, its winner says nothing of this problem
 WARY = 6  # measurements after which every third question forgets the priors, in case they mislead
 HUMBLE = 4.0  # over the number of measurements: how much less sure than it says the surrogate is taken to be, so as not to settle early
 GUESSED = 0.5  # of the weight of a measurement elsewhere
@@ -26,11 +29,18 @@ GAIN_OVER, GAIN_DRAWS, GAIN_FROM = 16, 256, 8
 class Proposer:
     """The search itself, on row numbers of a space; knows nothing of configurations or of Optuna.
 
-    The first `count` rows may be proposed; the others are only there for what priors say of them.
+    The first `count` rows may be proposed; the others are only there for what priors say of them. `suggested` are rows that somebody
+    proposes without any measurement, the best first.
     """
 
     def __init__(
-        self, space: Space, count: int, seed: int, priors: Sequence[Mapping[int, float | None]], distances: Sequence[float]
+        self,
+        space: Space,
+        count: int,
+        seed: int,
+        priors: Sequence[Mapping[int, float | None]],
+        distances: Sequence[float],
+        suggested: Sequence[int] = (),
     ) -> None:
         self.told: dict[int, float | None] = {}
         self._space = space
@@ -40,7 +50,12 @@ class Proposer:
         self._expected = expectation(space, priors, distances, self._random)
         self._plain = Surrogate(space, self._pool, None, self._random)
         self._informed = self._plain if self._expected is None else Surrogate(space, self._pool, self._expected, self._random)
-        self._queue = [row for prior in priors if (row := _winner(prior)) is not None]
+        self._queue: list[int] = []
+        self._suggested = list(suggested)
+        self._winners = [row for prior in priors if (row := _winner(prior, count)) is not None]
+        nearest = min((far for far, prior in zip(distances, priors, strict=True) if prior), default=math.inf)
+        self._by_priors = 1.0 / (1.0 + nearest / HALF_AS_FAR)
+        self._winner_leads = bool(self._winners) and nearest <= (CLOSE if suggested else FAR)
 
     @property
     def remaining(self) -> int:
@@ -96,8 +111,9 @@ class Proposer:
         return self._expected is not None and len(self.told) >= WARY
 
     def _plan(self, count: int, surrogate: Surrogate) -> list[int]:
-        if len(self._times) < 2 or (self._expected is None and len(self.told) < COVERING):
-            return [self._first()]
+        by_priors = self._expected is not None and self._turn_of_priors()
+        if len(self._times) < 2 or (not by_priors and len(self.told) < COVERING):
+            return [self._first(by_priors)]
         surrogate.learn(self._times)
         left = self._pool.unseen[surrogate.asked]
         candidates = surrogate.asked[left]
@@ -124,12 +140,22 @@ class Proposer:
                 promise[np.isin(candidates, picked)] = -1.0
         return picked
 
-    def _first(self) -> int:
-        """Before there is a surrogate: what is expected to be fast; or else one of each version, the newest first, then far from those."""
-        rows, features = np.flatnonzero(self._pool.unseen), self._space.features
-        if self._expected is not None:
-            return int(rows[np.argmin(self._expected[rows])])
-        seen, order = np.flatnonzero(~self._pool.unseen[: self._pool.size]), self._space.order
+    def _first(self, by_priors: bool) -> int:
+        """Before there is a surrogate: what priors expect to be fast, or what would be asked without them."""
+        for row in self._winners if by_priors else self._suggested:
+            if self._pool.unseen[row]:
+                return row
+        rows = np.flatnonzero(self._pool.unseen)
+        return int(rows[np.argmin(self._expected[rows])]) if by_priors and self._expected is not None else self._covering(rows)
+
+    def _turn_of_priors(self) -> bool:
+        """Whether their share of the questions so far and this one is one more than they had."""
+        asked = self._pool.size - self.remaining + (not self._winner_leads)
+        return math.ceil((asked + 1) * self._by_priors) > math.ceil(asked * self._by_priors)
+
+    def _covering(self, rows: Indices) -> int:
+        """One of each version, the newest first, then what is far from those; of the rows that are left."""
+        seen, order, features = np.flatnonzero(~self._pool.unseen[: self._pool.size]), self._space.order, self._space.features
         tried = np.zeros(int(order.max()) + 1, dtype=bool)
         tried[order[seen]] = True
         fresh = rows[~tried[order[rows]]]
@@ -182,9 +208,13 @@ def expectation(
     return total / weight if weight.any() else None
 
 
-def _winner(prior: Mapping[int, float | None]) -> int | None:
+def _winner(prior: Mapping[int, float | None], count: int) -> int | None:
+    """The fastest of the first `count` rows that a prior knows; None where that is much slower than the fastest of all."""
     times = {row: time for row, time in prior.items() if time is not None}
-    return min(times, key=lambda row: times[row]) if times else None
+    possible = {row: time for row, time in times.items() if row < count}
+    if not possible or min(possible.values()) > AS_FAST * min(times.values()):
+        return None
+    return min(possible, key=lambda row: possible[row])
 
 
 def _erfc(x: Floats) -> Floats:

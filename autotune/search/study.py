@@ -23,6 +23,7 @@ class Study:
     Times are microseconds; None stands for a configuration that failed. `known` is what was measured on this very problem, `priors` are
     times that only hint at it: neighbouring problems, other devices, or a kernel that has changed since, the nearest first.
     `distances` says how far each of them is, 0 for as good as the problem itself; left out, they count 1, 2, 3 …
+    `suggested` are configurations that somebody proposes without any measurement, the best first; those not in the set are ignored.
     Configurations of `known` that are not in the set are ignored; of `priors`, they tell of their like. The same arguments and the same
     answers give the same questions.
     """
@@ -35,12 +36,14 @@ class Study:
         known: Times | None = None,
         priors: Sequence[Times] = (),
         distances: Sequence[float] | None = None,
+        suggested: Sequence[Configuration] = (),
     ) -> None:
         allowed = dict.fromkeys(configurations)
         self._allowed = len(allowed)
         self._space = Space([*allowed, *(configuration for prior in priors for configuration in prior)])
         hints = [{self._space.index[configuration]: time for configuration, time in prior.items()} for prior in priors]
-        self._proposer = Proposer(self._space, self._allowed, seed, hints, _distances(distances, len(hints)))
+        advised = [self._space.index[configuration] for configuration in suggested if configuration in allowed]
+        self._proposer = Proposer(self._space, self._allowed, seed, hints, _distances(distances, len(hints)), advised)
         self._planned: list[int] = []
         self._trials: dict[int, optuna.Trial] = {}
         self._start_optuna()

@@ -7,11 +7,10 @@ packs that a row takes, a few to a doubling and next to the powers of two, apart
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd, log2, sqrt
+from math import gcd, sqrt
 
 from autotune.device import Device
 from autotune.problem import WIDEST_ACCESS_BYTES, Problem
-from autotune.selector.features import Features
 
 SHORT = 64  # columns
 FEW = 8  # rows, and packs of a row: each number of them has a cell
@@ -56,17 +55,18 @@ class Cells:
             found.append(2 * found[-1])
         return tuple(found)
 
-    def place(self, seen: Features) -> tuple[int, int]:
-        """The cell of a problem with such features, along the columns and along the rows; what lies beyond is in the last one."""
-        rows, cols = round(2 ** seen[1]), round(2 ** seen[2])
+    def place(self, problem: Problem) -> tuple[int, int]:
+        """The cell of a problem, along the columns and along the rows; what lies beyond is in the last one."""
+        rows, cols = problem.rows, problem.cols
         along = min(bisect_left(self.rows, rows), len(self.rows) - 1)
         if cols <= SHORT:
             return cols - 1, along
         row_bytes = cols * self.element_bytes
-        aligned = max(self.element_bytes, gcd(int(2 ** seen[5]), row_bytes))
+        aligned = max(self.element_bytes, gcd(problem.alignment_bytes, row_bytes))
         packs = -(-(row_bytes + (WIDEST_ACCESS_BYTES - aligned if rows > 1 else 0)) // WIDEST_ACCESS_BYTES)
         across = min(bisect_left(self.packs, packs), len(self.packs) - 1)
-        return SHORT + int(log2(aligned // self.element_bytes)) * len(self.packs) + across, along
+        doublings = (aligned // self.element_bytes).bit_length() - 1
+        return SHORT + doublings * len(self.packs) + across, along
 
     def middle(self, across: int, along: int, like: Problem) -> Problem:
         """The problem that stands for a cell, a packed matrix of the operation and dtype of `like`."""

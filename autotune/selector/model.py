@@ -11,7 +11,6 @@ from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.operation import PACKS_A_THREAD, Operation
 from autotune.problem import Problem
-from autotune.selector.features import features
 from autotune.selector.matrix import Family
 from autotune.selector.neighbours import Neighbours
 from autotune.selector.regret import Regret
@@ -54,7 +53,7 @@ class Model:
         if self.predictor is None:
             yield log(self.regret.geomean), None
         elif not problem.empty:
-            for cost, member in self.predictor.ranking(features(problem, device)):
+            for cost, member in self.predictor.ranking(problem, device):
                 family = self.members[member]
                 if family is None or family.version in self.versions:
                     yield cost, family

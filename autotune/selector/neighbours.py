@@ -69,9 +69,9 @@ class Neighbours:
         _, power, metrics = best
         return cls(metrics, power, places, filled, known.astype(np.float64), guess)
 
-    def ranking(self, seen: Features) -> Ranking:
+    def ranking(self, problem: Problem, device: Device) -> Ranking:
         """All members, the one that is expected to hurt least first."""
-        return ranked(self.expected(seen))
+        return ranked(self.expected(features(problem, device)))
 
     def expected(self, seen: Features) -> Array:
         """How much each member is expected to hurt, on average of the metrics."""

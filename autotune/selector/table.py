@@ -19,7 +19,6 @@ from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.selector.cells import Cells
 from autotune.selector.cover import cover
-from autotune.selector.features import Features, features
 from autotune.selector.forest import Forest
 from autotune.selector.matrix import Array, Family, Matrix, default_choices
 from autotune.selector.traits import Sight, Traits
@@ -133,9 +132,9 @@ class Table:
         entries = tuple(_entry(named, [total / count for total in totals]) for named, (count, *totals) in known.items())
         return cls(cells, numbers, entries, _others(expected))
 
-    def ranking(self, seen: Features) -> Iterator[tuple[float, int]]:
-        """All members, the one that is expected to be the fastest first."""
-        entry = self.entries[self.numbers[self.cells.place(seen)]]
+    def ranking(self, problem: Problem, device: Device) -> Iterator[tuple[float, int]]:
+        """All members, the one that is expected to be the fastest first. The cells are those of one device, which is not looked at."""
+        entry = self.entries[self.numbers.item(self.cells.place(problem))]
         yield from entry
         named = {member for _, member in entry}
         for cost, member in self.others:
@@ -188,7 +187,7 @@ def order_at(expected: Array) -> list[int]:
 def cell_problems(problems: Sequence[Problem], device: Device) -> list[Problem]:
     """The problems that stand for the cells in which `problems` are."""
     cells = Cells.of(device, problems[0].element_bytes)
-    return [cells.middle(*cells.place(features(problem, device)), problem) for problem in problems]
+    return [cells.middle(*cells.place(problem), problem) for problem in problems]
 
 
 def _named(expected: Array, beyond: Any) -> list[tuple[int, ...]]:

@@ -12,7 +12,6 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError, shortened
 from autotune.operation import Operation
 from autotune.selector.cover import MOST_MEMBERS, cover
-from autotune.selector.features import features
 from autotune.selector.matrix import Array, Matrix, read
 from autotune.selector.model import FORMAT, Model, Predictor
 from autotune.selector.neighbours import Neighbours
@@ -145,7 +144,7 @@ def cross_validated(matrix: Matrix, device: Device, most_members: int = MOST_MEM
         members, predictors = fit(matrix.only(kept), device, most_members)
         for row in range(fold, count, folds):
             for kind, predictor in predictors.items():
-                ranking = [members[member] for _, member in predictor.ranking(features(matrix.problems[row], device))]
+                ranking = [members[member] for _, member in predictor.ranking(matrix.problems[row], device)]
                 found.setdefault(kind, np.zeros(count))[row] = first_known(costs[row], ranking)
     return found
 

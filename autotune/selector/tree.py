@@ -8,7 +8,7 @@ import numpy as np
 
 from autotune.device import Device
 from autotune.problem import Problem
-from autotune.selector.features import NAMES, Features, features
+from autotune.selector.features import NAMES, features
 from autotune.selector.matrix import Array, pessimistic
 from autotune.selector.regret import cost_of, hurt
 
@@ -36,8 +36,9 @@ class Tree:
         overall = known.mean(axis=0)
         return cls(_grow(seen, known, np.isnan(costs), overall, MOST_DEPTH))
 
-    def ranking(self, seen: Features) -> Leaf:
+    def ranking(self, problem: Problem, device: Device) -> Leaf:
         """All members, the one that is expected to hurt least first."""
+        seen = features(problem, device)
         node = self.root
         while node[0] is not None:
             node = node[2] if seen[node[0]] < node[1] else node[3]

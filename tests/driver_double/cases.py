@@ -248,15 +248,17 @@ def nothing_is_loaded_while_a_stream_is_captured(db: str) -> None:
     assert "the stream is being captured and no kernel that is loaded runs softmax 64x127 float32; call warm([(64, 127)])" in str(
         refused.value
     )
-    assert (LAST.loads, LAST.launches, softmax.stats().hits) == (loads, 3, {})
+    assert (LAST.loads, LAST.launches) == (loads, 3)
+    assert softmax.stats().hits == {"exact": 1, "nearest": 1, "safe": 1}  # the best answers, all of them loaded, serve later calls too
     x, out = normal(64, 128), np.zeros((64, 128), np.float32)
     for _ in range(4):
         check(unready, x, out, stream=CAPTURING_STREAM)
         assert LAST.symbol == b"softmax_v2_float32_block256_unroll1"
+    assert unready.stats().hits == {}
     del os.environ["DOUBLE_CAPTURING"]
     check(softmax, normal(64, 127), stream=CAPTURING_STREAM)
     check(softmax, normal(64, 128), stream=CAPTURING_STREAM)
-    assert softmax.stats().hits == {"safe": 1, "exact": 1}
+    assert softmax.stats().hits == {"exact": 2, "nearest": 1, "safe": 2}
     check(unready, x, out, stream=CAPTURING_STREAM)
     assert LAST.symbol == b"softmax_v3_float32_block256_vector4_unroll1"
 
@@ -289,7 +291,10 @@ def a_newer_gpu_than_any_cubin_runs_the_ptx(db: str) -> None:
     os.environ["DOUBLE_CAPABILITY"], os.environ["DOUBLE_NAME"] = "10", "NVIDIA B200"
     with pytest.raises(AutotuneError) as refused:
         check(Dispatcher("softmax", db=db), normal(64, 128))
-    assert str(refused.value).endswith("no compiled instance of it for sm_100 is stored")
+    assert str(refused.value).endswith(
+        "no compiled instance of it for sm_100 is stored; store one by `autotune compile softmax --arch sm_100 --dtype float32 --safe` on "
+        "a machine with nvcc"
+    )
     write_database(Path(db), stored=[SOFTMAX.safe], arch="compute_90", code=b".version 8.0\n")
     softmax = Dispatcher("softmax", db=db)
     check(softmax, normal(64, 128))
@@ -299,14 +304,40 @@ def a_newer_gpu_than_any_cubin_runs_the_ptx(db: str) -> None:
     assert LAST.ptx_loads == 1  # the cubin is there for it
 
 
-def the_shipped_database_serves_a_machine_without_compilers_and_pycuda(db: str) -> None:
+def without_compilers_and_pycuda() -> None:
     os.environ["PATH"] = "/nonexistent"
     sys.modules["pycuda"] = None  # type: ignore[assignment]
     assert [shutil.which(compiler) for compiler in ("nvcc", "g++", "gcc", "cc")] == [None] * 4
+
+
+def the_shipped_database_serves_a_machine_without_compilers_and_pycuda(db: str) -> None:
+    without_compilers_and_pycuda()
     softmax = Dispatcher("softmax")
     for shape in ((256, 4096), (7, 1023), (3, 5)):
         check(softmax, normal(*shape))
     assert softmax.stats().loads > 0
+
+
+def a_sweep_s_database_serves_a_machine_without_compilers_and_an_empty_one_says_what_fills_it(db: str) -> None:
+    without_compilers_and_pycuda()
+    softmax = Dispatcher("softmax", db=db)
+    for shape in ((64, 128), (60, 128), (7, 1023)):
+        check(softmax, normal(*shape))
+    assert softmax.stats().hits == {"exact": 1, "nearest": 1, "safe": 1}
+    damage_binaries(Path(db), SOFTMAX.safe)
+    softmax = Dispatcher("softmax", db=db)
+    with pytest.warns(RuntimeWarning, match="v2 block 256, unroll 1 is passed over"), pytest.raises(AutotuneError) as refused:
+        check(softmax, normal(7, 1023))
+    assert "and it could not be loaded: binary of softmax_v2_float32_block256_unroll1 in " in str(refused.value)
+    empty = Dispatcher("softmax", db=write_database(Path(db).with_name("empty.sqlite")))
+    for _ in range(2):
+        with pytest.raises(AutotuneError) as refused:
+            check(empty, normal(64, 128))
+        assert str(refused.value) == (
+            "no kernel is left for softmax 64x128 float32 on NVIDIA H200: v2 block 256, unroll 1 is the last resort, and no compiled "
+            "instance of it for sm_90 is stored; store one by `autotune compile softmax --arch sm_90 --dtype float32 --safe` on a machine "
+            "with nvcc"
+        )
 
 
 def placed(device: int) -> Array:

@@ -106,9 +106,9 @@ def ready(softmax: Dispatcher) -> list[int]:
     made: list[int] = []
     for plan in softmax._plans.all():
 
-        def fix(target: int, source: int, stream: int, launch: Any = plan.launch) -> tuple[Callable[[], int], object]:
+        def fix(target: int, source: int, stream: int, launch: Any = plan.launch) -> tuple[Callable[..., int], tuple[int, ...], object]:
             made.append(target)
-            return lambda: launch(target, source, stream), None
+            return launch, (target, source, stream), None
 
         plan.fix = fix
     return made
@@ -170,7 +170,7 @@ def test_a_ready_launch_that_fails_is_made_the_long_way(softmax: Dispatcher) -> 
 
     softmax(x, out)
     (plan,) = softmax._plans.all()
-    plan.fix = lambda target, source, stream: (fail, None)
+    plan.fix = lambda target, source, stream: (fail, (), None)
     for _ in range(5):
         assert close(softmax(x, out.zero_()), x)
     assert failures == [201, 201, 201]

@@ -112,7 +112,7 @@ def _built(source: str, compile_flags: tuple[str, ...], link_flags: tuple[str, .
         return target
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         written, compiled, linked = (Path(folder) / name for name in ("kernels.cu", "kernels.o", "kernels.so"))
-        written.write_text(source)
+        written.write_text(source, encoding="utf-8")
         _run(Path(folder), command, *compile_flags, "-x", "c++", "-c", str(written), "-o", str(compiled))
         # Linked without the sanitizers' flags: our runtime answers their calls, or the preloaded sanitizer library does.
         _run(Path(folder), command, "-shared", *link_flags, str(compiled), "-o", str(linked))
