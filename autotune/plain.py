@@ -9,8 +9,7 @@ The rule is made to be short: it calls many a file not plain whose names could b
 """
 
 import ast
-import builtins
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 KNOWN_MODULES = frozenset(
@@ -32,7 +31,7 @@ BY_OTHER_WAYS = frozenset(
         *("singledispatch", "vars"),
     }
 )
-_OF_FRAMES = ("gi_", "cr_", "ag_")  # what generators and coroutines know of the code that runs
+HIDDEN = ("__", "gi_", "cr_", "ag_")  # what Python adds to what is written, and what generators and coroutines know of the code that runs
 
 _PARTS_OF_VALUES = (
     *(
@@ -50,33 +49,47 @@ _PARTS_OF_VALUES = (
     *(ast.List, ast.ListComp, ast.Name, ast.Set, ast.SetComp, ast.Slice, ast.Starred, ast.Subscript, ast.Tuple, ast.UnaryOp),
     *(ast.boolop, ast.cmpop, ast.comprehension, ast.expr_context, ast.operator, ast.unaryop),
 )
-_CARRYING = (
-    ast.expr,
-    ast.stmt,
-    ast.arguments,
-    ast.arg,
-    ast.keyword,
-    ast.comprehension,
-    ast.pattern,
-    ast.match_case,
-    ast.withitem,
-    ast.excepthandler,
-)
 _UNCHANGEABLE = (ast.BinOp, ast.BoolOp, ast.Compare, ast.Constant, ast.IfExp, ast.Name, ast.Tuple, ast.UnaryOp)
 
-Imports = dict[str, str]  # the whole name of what is imported, by the name that it has here
+Names = dict[str, str]  # the whole name of what is imported, by the name that it has here; "" for what is defined here
 
 
 def is_plain(module: ast.Module) -> bool:
     """Whether loading `module` does nothing but bind names, each once, to what its text says."""
     imports = _imports(module)
     bound = [name for statement in module.body for name in _bound(statement)]
+    own = dict.fromkeys(bound, "") | imports
     return (
         len(bound) == len(set(bound))
-        and not any(hasattr(builtins, name) for name in bound)
-        and all(_binds(statement, imports) for statement in module.body)
+        and _reads_nothing_before(module)
+        and all(_binds(statement, own) for statement in module.body)
         and not any(_reaches_otherwise(node) for node in _beside_docstrings(module))
     )
+
+
+def _reads_nothing_before(module: ast.Module) -> bool:
+    """Whether no name is read before `module` binds it: it would be a builtin's, and another one afterwards."""
+    ahead = {name for statement in module.body for name in _bound(statement)}
+    for statement in module.body:
+        if not ahead.isdisjoint(_read_at_loading(statement)):
+            return False
+        ahead.difference_update(_bound(statement))
+    return True
+
+
+def _read_at_loading(node: ast.AST) -> Iterator[str]:
+    parts: Iterable[ast.AST] = ()
+    match node:
+        case ast.Name(id=name, ctx=ast.Load()):
+            yield name
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            parts = (*node.decorator_list, *_defaults(node.args))
+        case ast.Lambda():
+            parts = _defaults(node.args)
+        case _:
+            parts = ast.iter_child_nodes(node)
+    for part in parts:
+        yield from _read_at_loading(part)
 
 
 def changeable(module: ast.Module) -> Callable[[ast.stmt], bool]:
@@ -109,7 +122,7 @@ def _is_unchangeable(value: ast.AST) -> bool:
     return isinstance(value, _UNCHANGEABLE) and all(map(_is_unchangeable, parts))
 
 
-def _binds(statement: ast.stmt, imports: Imports) -> bool:
+def _binds(statement: ast.stmt, own: Names) -> bool:
     """Whether `statement` of a module only binds a name, or nothing."""
     match statement:
         case ast.Import():
@@ -117,14 +130,14 @@ def _binds(statement: ast.stmt, imports: Imports) -> bool:
         case ast.ImportFrom():
             return True
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return _is_decorated_purely(statement, imports) and all(_is_pure(each, imports) for each in _defaults(statement.args))
+            return _is_decorated_purely(statement, own) and all(_is_pure(each, own) for each in _defaults(statement.args))
         case ast.ClassDef(keywords=[]):
-            bases = all(_whole_name(base, imports) in PURE_BASES for base in statement.bases)
-            return bases and _is_decorated_purely(statement, imports) and all(map(_binds_in_class, statement.body))
+            bases = all(_whole_name(base, own) in PURE_BASES for base in statement.bases)
+            return bases and _is_decorated_purely(statement, own) and all(map(_binds_in_class, statement.body))
         case ast.Assign():
-            return all(map(_is_target, statement.targets)) and _is_pure(statement.value, imports)
+            return all(map(_is_target, statement.targets)) and _is_pure(statement.value, own)
         case ast.AnnAssign(target=ast.Name(), value=value):
-            return value is None or _is_pure(value, imports)
+            return value is None or _is_pure(value, own)
         case ast.Pass():
             return True
     return is_idle(statement)
@@ -150,49 +163,49 @@ def _is_target(target: ast.expr) -> bool:
     return isinstance(target, ast.Name)
 
 
-def _is_decorated_purely(statement: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, imports: Imports) -> bool:
+def _is_decorated_purely(statement: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, own: Names) -> bool:
     for decorator in statement.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         given = [*decorator.args, *(keyword.value for keyword in decorator.keywords)] if isinstance(decorator, ast.Call) else []
-        if _whole_name(called, imports) not in PURE_DECORATORS or not all(isinstance(each, ast.Constant) for each in given):
+        if _whole_name(called, own) not in PURE_DECORATORS or not all(isinstance(each, ast.Constant) for each in given):
             return False
     return True
 
 
-def _is_pure(value: ast.AST, imports: Imports) -> bool:
+def _is_pure(value: ast.AST, own: Names) -> bool:
     """Whether to compute `value` changes nothing, and gives the same again."""
     match value:
         case ast.Lambda():
-            return all(_is_pure(each, imports) for each in _defaults(value.args))
+            return all(_is_pure(each, own) for each in _defaults(value.args))
         case ast.Call():
-            known = _whole_name(value.func, imports) in PURE and all(keyword.arg not in (None, "key") for keyword in value.keywords)
+            known = _whole_name(value.func, own) in PURE and all(keyword.arg not in (None, "key") for keyword in value.keywords)
             given = [*value.args, *(keyword.value for keyword in value.keywords)]
             # A generator is used up by what takes it; one that had a name could be used up by either of two.
             return known and all(
-                all(_is_pure(part, imports) for part in ast.iter_child_nodes(each))
+                all(_is_pure(part, own) for part in ast.iter_child_nodes(each))
                 if isinstance(each, ast.GeneratorExp)
-                else _is_pure(each, imports)
+                else _is_pure(each, own)
                 for each in given
             )
         case ast.comprehension(target=target):
             named = {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
-            if not _is_target(target) or named & imports.keys() or any(hasattr(builtins, name) for name in named):
+            if not _is_target(target) or named & {*own, *PURE_BUILTINS}:
                 return False
-    return isinstance(value, _PARTS_OF_VALUES) and all(_is_pure(part, imports) for part in ast.iter_child_nodes(value))
+    return isinstance(value, _PARTS_OF_VALUES) and all(_is_pure(part, own) for part in ast.iter_child_nodes(value))
 
 
-def _whole_name(function: ast.expr, imports: Imports) -> str:
+def _whole_name(function: ast.expr, own: Names) -> str:
     """The name of `function` from its module on, such as "functools.cache"; "" for what is none."""
     match function:
         case ast.Name(id=name):
-            return imports.get(name, f"builtins.{name}")
+            return own.get(name, f"builtins.{name}")
         case ast.Attribute(value=owner, attr=name):
-            return f"{_whole_name(owner, imports)}.{name}"
+            return f"{_whole_name(owner, own)}.{name}"
     return ""
 
 
-def _imports(module: ast.Module) -> Imports:
-    found: Imports = {}
+def _imports(module: ast.Module) -> Names:
+    found: Names = {}
     for statement in module.body:
         match statement:
             case ast.Import(names=names):
@@ -219,16 +232,19 @@ def _defaults(arguments: ast.arguments) -> list[ast.expr]:
 
 
 def _beside_docstrings(module: ast.Module) -> Iterator[ast.AST]:
-    """All nodes of `module` but for operators, contexts, and the constants that are statements."""
+    """All nodes of `module` but for the constants that are statements. Half the time of `ast.walk`, for a first launch waits for it."""
     ahead: list[ast.AST] = [module]
     while ahead:
         node = ahead.pop()
+        if is_idle(node):
+            continue
         yield node
         for field in node._fields:
             value = getattr(node, field, None)
-            ahead += [
-                each for each in (value if isinstance(value, list) else (value,)) if isinstance(each, _CARRYING) and not is_idle(each)
-            ]
+            if value.__class__ is list:
+                ahead += [each for each in value if isinstance(each, ast.AST)]
+            elif field != "ctx" and isinstance(value, ast.AST):
+                ahead.append(value)
 
 
 def is_idle(statement: object) -> bool:
@@ -239,14 +255,16 @@ def is_idle(statement: object) -> bool:
 def _reaches_otherwise(node: ast.AST) -> bool:
     """Whether names may be read or changed here though they do not stand here, or by what does not count."""
     match node:
-        case ast.Global() | ast.Attribute(ctx=ast.Store() | ast.Del()):
+        case ast.Name(id=name):  # first, for most are names
+            return _is_hidden(name)
+        case ast.Attribute(attr=name, ctx=context):
+            return not isinstance(context, ast.Load) or _is_hidden(name)
+        case ast.Global():
             return True
         case ast.Import(names=names):
             return not all(_is_known(alias.name) for alias in names)
         case ast.ImportFrom(module=module, names=names, level=level):
             return bool(level) or not _is_known(str(module)) or any(alias.name == "*" or _is_hidden(alias.name) for alias in names)
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return _is_hidden(name)
         case ast.MatchClass(kwd_attrs=names):
             return any(map(_is_hidden, names))
         case ast.Constant(value=str() as text):
@@ -264,7 +282,7 @@ def _is_known(module: str) -> bool:
 
 
 def _is_hidden(name: str) -> bool:
-    return name in BY_OTHER_WAYS or name.startswith(("__", *_OF_FRAMES))
+    return name in BY_OTHER_WAYS or name.startswith(HIDDEN)
 
 
 def _acts(annotation: ast.expr | None) -> bool:

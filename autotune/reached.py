@@ -9,7 +9,7 @@ plain (see `autotune.plain`) all is part of it but comments and spacing, for it 
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 
 from autotune.errors import UsageError
 from autotune.plain import changeable, is_idle, is_plain
@@ -147,29 +147,29 @@ def _order(place: int, about: Iterable[str], statement: ast.stmt) -> tuple[bool,
 
 def _written(node: object, depth: int = 1, whole: bool = False) -> str:
     """`node` as a text that no other code has; `whole` is with what computes nothing, too."""
-    written: Callable[[object], str] = partial(_written, depth=depth, whole=whole)
     match node:
         case ast.Name():
             return node.id
         case ast.Attribute():
-            return f"{written(node.value)}.{node.attr}"
+            return f"{_written(node.value, depth, whole)}.{node.attr}"
         case ast.Constant():
             return _literal(node.value)
         case ast.JoinedStr():  # Python 3.12 leaves empty pieces between the others
-            return f"JoinedStr(values={written([each for each in node.values if getattr(each, 'value', None) != ''])})"
+            values = [each for each in node.values if getattr(each, "value", None) != ""]
+            return f"JoinedStr(values={_written(values, depth, whole)})"
         case ast.ClassDef(body=body) if not whole and any(isinstance(each, ast.AnnAssign) for each in body):
-            return written(_with_fields(node))
+            return _written(_with_fields(node), depth, whole)
         case ast.AnnAssign(value=ast.expr() as value) if not whole:
-            return written(ast.Assign([node.target], value))
+            return _written(ast.Assign([node.target], value), depth)
         case ast.AST():
             unasked = _SAYING_NOTHING if whole else _UNASKED
             fields = [(name, value) for name, value in ast.iter_fields(node) if name not in unasked and value not in (None, [])]
-            return f"{type(node).__name__}({', '.join(f'{name}={written(value)}' for name, value in fields)})"
+            return f"{type(node).__name__}({', '.join(f'{name}={_written(value, depth, whole)}' for name, value in fields)})"
         case [ast.stmt(), *_]:
             line = "\n" + "    " * depth
             return f"[{','.join(line + _written(each, depth + 1, whole) for each in node if whole or not is_idle(each))}]"
-        case list():
-            return f"[{', '.join('**' if each is None else written(each) for each in node)}]"  # as in {**others}, or (*, a, b=1)
+        case list():  # with None in it as in {**others}, or in (*, a, b=1)
+            return f"[{', '.join('**' if each is None else _written(each, depth, whole) for each in node)}]"
         case str() if not node.replace(".", "").isidentifier():
             return ascii(node)
         case _:

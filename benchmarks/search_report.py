@@ -26,7 +26,8 @@ OURS = "ours"
 BAR = {"ours, neighbours known": 12, OURS: 40}  # measurements to 99 % of the optimum on softmax
 NOTES = """Ours, not knowing neighbours, tries each version of a kernel once before it models anything, the newest first; the other methods
 know versions only as values of a parameter, and the spaces of other people's kernels have one. "Neighbours known" are the times of the
-three nearest sizes of the same database, which no other method can use. A parameter that a version lacks is -1 in Kernel Tuner, whose
+three nearest sizes of the same database, their kernels made for the size, which no other method can use; a sweep asks for what the
+operation itself proposes besides, which is left out here. A parameter that a version lacks is -1 in Kernel Tuner, whose
 strategies that mend invalid points, such as diff_evo, thereby draw versions with many parameters more often. A method with few runs has
 not been run to the end."""
 HEAD = "| method | spaces | runs each | all spaces | other people's | softmax | behind ours |"

@@ -10,7 +10,7 @@ import pytest
 from autotune.device import EMULATOR
 from autotune.dispatch import Dispatcher, plans
 from autotune.dispatch.plan import Plan
-from benchmarks.dispatch_server import NumPyLibrary, serve, shapes_of
+from benchmarks.dispatch_server import NumPyLibrary, Report, promises, serve, shapes_of
 from tests.dispatch_cases import V2, V3, normal, softmax64, write_database
 
 
@@ -27,6 +27,17 @@ def test_a_server_s_threads_get_right_results_and_hold_no_one_up(softmax: Dispat
     assert 0.99 * report.calls <= counted <= report.calls > 16
     assert report.latency_us["p50"] <= report.latency_us["p99"] <= report.latency_us["most"]
     assert softmax.stats().loads <= 3
+
+
+def test_many_threads_may_lose_as_much_as_torch_s_softmax_loses_in_the_same_loops() -> None:
+    def share_is_enough(share: float, torchs: float | None) -> bool:
+        alone, many = Report(1, 1.0, calls=10_000), Report(16, 1.0, calls=int(10_000 * share))
+        beside = None if torchs is None else [alone, Report(16, 1.0, calls=int(10_000 * torchs))]
+        return list(promises(alone, many, beside))[2][0]
+
+    assert [share_is_enough(share, None) for share in (0.6, 0.4)] == [True, False]
+    assert [share_is_enough(0.4, torchs) for torchs in (0.38, 0.41, 0.45, 0.9)] == [True, True, False, False]
+    assert share_is_enough(0.6, 0.9)
 
 
 def test_ever_new_shapes_fill_a_table_no_further_than_its_bound(softmax: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,9 @@ def test_the_hash_tells_apart_what_looks_like_a_comment_to_c() -> None:
 def _defined() -> str:
     """What the definitions of all shipped versions add, and an awkward one of ours."""
     shipped = [source.defined(version) for version in catalogue.load("softmax").versions.values()]
-    return "\n".join(["int before;", *shipped, "#if 0", of(AWKWARD), "#endif", "int after;"])
+    everything = of(f"if 1: pass\n'it\\'s \\\"a\\\" \\n#endif \\\\'\n{AWKWARD}")  # of a file that is not plain
+    assert everything.startswith("Module(")
+    return "\n".join(["int before;", *shipped, "#if 0", of(AWKWARD), everything, "#endif", "int after;"])
 
 
 def test_the_cpp_compiler_skips_what_definitions_add_and_warns_of_nothing(tmp_path: Path) -> None:

@@ -23,17 +23,18 @@ LEFT JOIN configurations c ON c.id = b.configuration
 LEFT JOIN templates s ON s.id = b.template
 WHERE p.operation = ? OR typeof(p.operation) <> 'text'
 """
-# The kinds of rounds sort by care: final, race, screen.
+# The kinds of rounds sort by care: final, race, screen. Exports have no index by problem, and a join by the ids would be one of all pairs.
 RUNNERS_UP = """
 SELECT b.id, c.version, c.parameters, s.sha, r.time_us
-FROM best b
-JOIN trials t ON t.problem = b.problem
-JOIN runs u ON u.id = t.run AND u.device = b.device AND u.protocol = b.protocol
+FROM trials t
+CROSS JOIN runs u ON u.id = t.run
+CROSS JOIN best b ON b.problem = t.problem AND b.device = u.device AND b.protocol = u.protocol
 JOIN configurations c ON c.id = t.configuration
 JOIN templates s ON s.id = t.template
 JOIN rounds r ON r.id = (SELECT id FROM rounds WHERE trial = t.id ORDER BY kind, number DESC LIMIT 1)
 LEFT JOIN endings e ON e.trial = t.id
-WHERE b.id IN (SELECT value FROM json_each(?)) AND coalesce(e.outcome, t.outcome) IN ('ok', 'pruned')
+WHERE t.problem IN (SELECT problem FROM best WHERE id IN (SELECT value FROM json_each(?1)))
+AND +b.id IN (SELECT value FROM json_each(?1)) AND coalesce(e.outcome, t.outcome) IN ('ok', 'pruned')
 ORDER BY t.replayed, r.kind, r.time_us, t.id
 """
 INSTANCES = """

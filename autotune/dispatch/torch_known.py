@@ -5,6 +5,7 @@ It is no public interface, so it is tried out before it is trusted, and missed n
 """
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -53,15 +54,21 @@ class Known:
 def comparison(x: Any, *out: Any) -> Alike | None:
     """Whether as many tensors are like these, as far as a plan depends on it; None where this torch cannot say."""
     try:
-        from torch._C._dynamo.guards import TensorGuards
-
         if out and out[0] is x:  # torch takes no tensor twice
             alone = comparison(x)
             return None if alone is None else lambda x, out: out is x and alone(x)
-        alike: Alike = TensorGuards(x, *out, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
-        return alike if _tells_apart(TensorGuards, 1 + len(out)) and alike(x, *out) else None
+        guards = _guards()
+        alike: Alike = guards(x, *out, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        return alike if _tells_apart(guards, 1 + len(out)) and alike(x, *out) else None
     except Exception:  # whatever a later torch makes of it
         return None
+
+
+@lru_cache(maxsize=1)
+def _guards() -> Any:
+    from torch._C._dynamo.guards import TensorGuards
+
+    return TensorGuards
 
 
 _trusted: set[tuple[Any, int]] = set()
@@ -73,18 +80,19 @@ def _tells_apart(guards: Any, count: int) -> bool:
     Tried out until it did so once: that takes longer than a decision.
     """
     if (guards, count) not in _trusted:
-        tensors = [torch.empty((2, 3), device="cpu") for _ in range(count)]
+        plain = partial(torch.empty, dtype=torch.float32, device="cpu")
+        tensors, alike_tensors = ([plain((2, 3)) for _ in range(count)] for _ in range(2))
         others = (
-            torch.empty((2, 4), device="cpu"),
-            torch.empty((3, 2), device="cpu").t(),
-            torch.empty((6,), device="cpu"),
-            torch.empty((2, 3), device="cpu", dtype=torch.float16),
-            torch.empty((2, 3), device="meta"),
-            torch.empty((2, 3), device="cpu", requires_grad=True),
+            plain((4, 3)),
+            plain((3, 2)).t(),
+            plain((6,)),
+            plain((2, 3), dtype=torch.float16),
+            plain((2, 3), device="meta"),
+            plain((2, 3), requires_grad=True),
         )
         alike = guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
         changed = (alike(*tensors[:place], other, *tensors[place + 1 :]) for place in range(count) for other in others)
-        if any(changed) or not alike(*[torch.empty((2, 3), device="cpu") for _ in range(count)]):
+        if any(changed) or not alike(*alike_tensors):
             return False
         _trusted.add((guards, count))
     return True

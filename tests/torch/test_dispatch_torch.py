@@ -295,3 +295,27 @@ def test_a_tensor_that_means_other_numbers_than_its_memory_holds_is_worked_out_f
         softmax(x, torch._neg_view(out))
     batched = torch.vmap(softmax)(x.view(2, 4, 64))
     assert close(batched.view(8, 64), x)
+
+
+def test_a_comparison_that_sees_less_than_it_must_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Blind:
+        """As torch's, but for one thing that it does not look at."""
+
+        def __init__(self, *tensors: Any, **how: Any) -> None:
+            self.seen = [self.of(tensor) for tensor in tensors]
+
+        def check(self, *tensors: Any) -> bool:
+            return self.seen == [self.of(tensor) for tensor in tensors]
+
+        def of(self, tensor: Any) -> dict[str, Any]:
+            said = {"sizes": tensor.shape, "strides": tensor.stride(), "dtype": tensor.dtype, "device": tensor.device}
+            return {name: value for name, value in (said | {"gradient": tensor.requires_grad}).items() if name != self.blind}
+
+        blind = ""
+
+    x, out = torch.randn(8, 64), torch.empty(8, 64)
+    for blind in ("", "sizes", "strides", "dtype", "device", "gradient"):
+        guards = type("Guards", (Blind,), {"blind": blind})
+        monkeypatch.setattr(torch_known, "_guards", lambda guards=guards: guards)
+        for tensors in ((x,), (x, out)):
+            assert (torch_known.comparison(*tensors) is not None) == (blind == ""), blind
