@@ -4,7 +4,7 @@
 
 Everything measured is merged into FOLDER/merged.db, which stays. The shipped file is made from a copy of it:
 
-- problems that are not in results/sizes.txt and trials of templates that have changed are left out;
+- problems that are not in results/sizes.txt, trials of templates that have changed and trials that were repeated are left out;
 - best kernels are decided anew, by the final rounds of the latest run of a problem, and selectors trained, on all trials;
 - where kernels tie within `--tie`, one that is needed anyway is preferred, so that fewer travel; sizes of most interest keep the fastest;
 - compiled, and compressed as far as they go, are the kernels that are best somewhere, and those without which a selector's choice would be
@@ -14,9 +14,11 @@ Everything measured is merged into FOLDER/merged.db, which stays. The shipped fi
 
 import json
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from autotune.catalogue import load, shipped
 from autotune.cli.options import problems_of
 from autotune.configuration import Configuration
 from autotune.database import Database, Rebuilt
-from autotune.database.prune import BEHIND, STALE, present_templates
+from autotune.database.prune import BEHIND, STALE, SUPERSEDED, present_templates
 from autotune.database.read import problem_of
 from autotune.database.rebuild import templates_here
 from autotune.device import Device
@@ -46,7 +48,7 @@ PTX_ARCH = "compute_75"  # the oldest that CUDA 13 compiles for; every later dri
 BEHINDS = (20.0, 3.0, 2.0, 1.5, 1.3, 1.2, 1.1, 1.05)
 PER_UNIT = 16  # more neighbours compress better, and take longer to load with the first of them
 WORSE = 0.02  # expected log regret for which one more kernel travels that a selector would choose
-WHOLE_SIZES = 12  # from the first, keep all trials, to be replayed and compared
+WHOLE_SIZES = 7  # from the first, keep all trials, to be replayed and compared
 LONG_COLS = tuple((quarters << power) - odd for power in range(17, 23) for quarters in (4, 5, 6, 7) for odd in (0, 15))
 LONG_ROWS = (1, 2, 4, 7, 8, 16, 32, 64, 256)  # few enough for blocks of one row all over the GPU, for clusters in one wave, and more
 MOST_ELEMENTS = 1 << 34
@@ -125,11 +127,13 @@ def decide(operation: Operation, database: Database, problems: Collection[Proble
     wanted = set(problems)
     database.forget_problems(row["id"] for row in database.select("SELECT * FROM problems") if problem_of(row) not in wanted)
     database.forget_earlier_finals()
+    database.forget_earlier_copies()
     settled = database.rebuild({operation.name: Prepared.tried(operation, database)})
     with database.write() as connection:
         connection.execute("DELETE FROM best WHERE state <> 'confirmed'")
         connection.execute("DELETE FROM selectors")
     database.prune(database.to_prune(STALE, present_templates({operation.name: templates_here(operation).values()})))
+    database.prune(database.to_prune(SUPERSEDED))
     with database.write() as connection:  # with them go the blocks of kernels that are not these any more
         connection.execute("DELETE FROM blocked WHERE template NOT IN (SELECT template FROM trials)")
     database.give_back_space()
@@ -204,11 +208,11 @@ def thinned(
 
 
 def _megabytes(database: Database) -> float:
-    """The size of a copy of `database` without unused pages."""
-    (row,) = database.select(
-        "SELECT (page_count - freelist_count) * page_size / 1e6 AS mb FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
-    )
-    return float(row["mb"])
+    """The size of a copy of `database` with full pages alone, as an export is one."""
+    with tempfile.TemporaryDirectory(prefix="autotune-ship-") as folder, closing(sqlite3.connect(database.path)) as connection:
+        copy = Path(folder) / "copy.sqlite"
+        connection.execute("VACUUM INTO ?", (str(copy),))
+        return copy.stat().st_size / 1e6
 
 
 _DECIDING = """

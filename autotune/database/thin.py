@@ -46,6 +46,11 @@ class Thinner(Connection):
                 "(SELECT max(n.run) FROM trials n JOIN rounds r ON r.trial = n.id AND r.kind = 'final' WHERE n.problem = t.problem))"
             )
 
+    def forget_earlier_copies(self) -> None:
+        """Keep of each problem only the times of a copy that the latest run took."""
+        with self.write() as connection:
+            connection.execute("DELETE FROM copies WHERE run < (SELECT max(n.run) FROM copies n WHERE n.problem = copies.problem)")
+
     def forget_problems(self, problems: Iterable[int]) -> None:
         """Delete the problems with these ids, and all that was measured or decided of them."""
         ids = (json.dumps(sorted(problems)),)
