@@ -120,6 +120,7 @@ def sweep_command(
             budget=budget,
             seed=seed,
             command=shlex.join(["autotune", *sys.argv[1:]]),
+            hang_timeout_s=hang_timeout,
             watcher=watcher(as_json=as_json),
         )
         if not as_json:
