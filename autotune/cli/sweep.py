@@ -68,7 +68,7 @@ VERSION_COLUMNS = (
     type=NumberRange(0, MOST_HANG_TIMEOUT_S, min_open=True),
     default=10.0,
     metavar="S",
-    help="Seconds until a kernel counts as hung.",
+    help="Seconds until a kernel, or a function of a definition, counts as hung.",
 )
 @click.option("--from-misses", is_flag=True, help="Also the sizes that the dispatcher noted it had no answer of its own for.")
 @db_option
