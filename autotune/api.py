@@ -66,6 +66,7 @@ def sweep(
                 budget=budget,
                 seed=seed,
                 command=f"autotune.sweep({operation!r})",
+                hang_timeout_s=hang_timeout_s,
                 watcher=watcher,
             )
 

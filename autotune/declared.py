@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ def checked(path: Path, function: Callable[..., Any], kind: type = object) -> Ca
             result = function(*arguments)
         except OURS:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _failed(path, function, arguments, error) from error
         if not isinstance(result, kind):
             accepted = f"return a {kind.__name__}, as autotune/definition.py describes"
@@ -51,7 +51,7 @@ def checked_proposals(path: Path, function: Callable[..., Any]) -> Callable[...,
                 yield name, chosen
         except OURS:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _failed(path, function, arguments, error) from error
 
     return propose
@@ -101,16 +101,34 @@ def running(traceback: TracebackType | None) -> str:
         frame = traceback.tb_frame
         if asked:
             found = f"{frame.f_code.co_name} of {frame.f_code.co_filename}, line {traceback.tb_lineno}, for {asked}"
-        asked = _spoken(frame.f_locals["arguments"]) if frame.f_code.co_filename == __file__ and "arguments" in frame.f_locals else ""
+        asked = _spoken(frame.f_locals["arguments"]) if _asks(frame) else ""
         traceback = traceback.tb_next
     return found
+
+
+def call_in(frame: FrameType | None) -> FrameType | None:
+    """Our frame in which a function of a definition is asked, of those that led to `frame` the first; None when none is."""
+    found = None
+    while frame is not None:
+        found, frame = (frame if _asks(frame) else found), frame.f_back
+    return found
+
+
+def spoken_call(frame: FrameType) -> str:
+    """Which function is asked in a frame of `call_in`, and for what."""
+    known = frame.f_locals
+    return f"{known['function'].__name__} of {known['path']} for {_spoken(known['arguments'])}"
+
+
+def _asks(frame: FrameType) -> bool:
+    return frame.f_code.co_filename == __file__ and {"arguments", "function"} <= {*frame.f_code.co_varnames, *frame.f_code.co_freevars}
 
 
 def _refused(path: Path, function: Callable[..., Any], arguments: tuple[Any, ...], result: object, accepted: str) -> UsageError:
     return UsageError(f"{function.__name__} of {path} returns {shown(result)} for {_spoken(arguments)}; {accepted}")
 
 
-def _failed(path: Path, function: Callable[..., Any], arguments: tuple[Any, ...], error: Exception) -> UsageError:
+def _failed(path: Path, function: Callable[..., Any], arguments: tuple[Any, ...], error: Exception | SystemExit) -> UsageError:
     why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return UsageError(f"{function.__name__} of {path} fails for {_spoken(arguments)} ({why}); correct it there")
 

@@ -9,6 +9,7 @@ from autotune.configuration import Configuration
 from autotune.database import Database
 from autotune.declared import running
 from autotune.errors import StorageError
+from autotune.guard import guarded
 from autotune.ledger import ROOM_WAIT_S, Ledger
 from autotune.operation import Operation
 from autotune.problem import Problem
@@ -36,6 +37,7 @@ def sweep(
     watcher: Watcher | None = None,
     room_wait_s: float = ROOM_WAIT_S,
     learn: bool = True,
+    hang_timeout_s: float = 10.0,
 ) -> Summary:
     """Tune `operation` for each of `problems` on `backend` and remember everything in `database`.
 
@@ -43,14 +45,15 @@ def sweep(
     What the database knows already is not measured again. Ctrl-C ends it with everything stored that was measured. At its end, on a GPU
     and unless `learn` is false, selectors learn from what was measured.
     A full disk makes it wait for room, and after `room_wait_s` seconds raise StorageError. Raises UsageError when `versions` are named and
-    nothing of them is applicable to any of `problems`.
+    nothing of them is applicable to any of `problems`, and when a function of a definition takes longer than `hang_timeout_s` seconds.
     """
-    require(operation, backend, problems, versions)
+    with guarded(hang_timeout_s):
+        require(operation, backend, problems, versions)
     watcher = watcher or Watcher()
     name = backend.device.name
     summary = Summary(name, recorded_on=name if backend.replayed else None, versions=versions)
     watcher.began(len(problems), backend.device, replayed=backend.replayed)
-    with _run(operation, backend, database, watcher, summary, command=command, seed=seed) as run_id:
+    with guarded(hang_timeout_s), _run(operation, backend, database, watcher, summary, command=command, seed=seed) as run_id:
         ledger = Ledger(database, backend, run_id, watcher, room_wait_s=room_wait_s)
         tools = Tools(operation, backend, database, Workshop(backend, operation), watcher, ledger, seed, versions, budget)
         try:

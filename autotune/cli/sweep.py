@@ -68,7 +68,7 @@ VERSION_COLUMNS = (
     type=NumberRange(0, MOST_HANG_TIMEOUT_S, min_open=True),
     default=10.0,
     metavar="S",
-    help="Seconds until a kernel counts as hung.",
+    help="Seconds until a kernel, or a function of a definition, counts as hung.",
 )
 @click.option("--from-misses", is_flag=True, help="Also the sizes that the dispatcher noted it had no answer of its own for.")
 @db_option
@@ -120,6 +120,7 @@ def sweep_command(
             budget=budget,
             seed=seed,
             command=shlex.join(["autotune", *sys.argv[1:]]),
+            hang_timeout_s=hang_timeout,
             watcher=watcher(as_json=as_json),
         )
         if not as_json:
