@@ -1,6 +1,6 @@
 """Floors: our softmax kernels with next to no arithmetic, for what a kernel of their kind can reach at best.
 
-A floor is a version's template with the headers in `floor/` in the place of those of the same names. So it has the grid, the blocks, the
+A floor is a version's template with the files in `floor/` in the place of those of the same names. So it has the grid, the blocks, the
 packs, the clusters and the exchange of that version. What is left of its arithmetic is one instruction for two words, so that the exchange
 waits for all loads, and those of the exchange itself. Versions up to v5, and v9, also keep what they do to a pack besides exponentials.
 """

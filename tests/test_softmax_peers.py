@@ -124,6 +124,8 @@ HELD = [
     (Configuration.of("v7", block=64, items=2, vector=8, hold="inputs", edges="masked"), Problem("softmax", 5, 1003, "bfloat16")),
     (Configuration.of("v8", cluster=2, block=128, items=5, vector=4, hold="exponentials", edges="masked"), Problem("softmax", 3, 4095)),
     (Configuration.of("v10", block=128, items=1, vector=4, hold="exponentials", edges="masked"), Problem("softmax", 3, 1001)),
+    (Configuration.of("v12", threads=128, items=8), Problem("softmax", 3, 1001)),
+    (Configuration.of("v13", width=2, block=128, items=1), Problem("softmax", 67, 2)),
 ]
 
 
@@ -161,7 +163,7 @@ def test_a_floor_of_every_version_is_built_for_the_gpu_and_computes_no_exponenti
     wanted = []
     for index, version in enumerate(softmax_floor.SOFTMAX.versions.values()):
         dtype = version.dtypes[index % len(version.dtypes)]
-        problems = [Problem("softmax", *size, dtype) for size in ((64, 97), (8, 8192), (1, 131072), (2, 300001))]
+        problems = [Problem("softmax", *size, dtype) for size in ((64, 2), (64, 97), (8, 8192), (1, 131072), (2, 300001))]
         able = [c for c in version.configurations() for problem in problems if version.applicable(c, problem, H200)]
         wanted.append((able[len(able) // 2], dtype))
     built = softmax_floor.build(wanted, "sm_90")
