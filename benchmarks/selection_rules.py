@@ -17,7 +17,6 @@ from autotune.device import Device
 from autotune.dispatch.selection import COLS_WEIGHT
 from autotune.operation import Operation
 from autotune.problem import Problem
-from autotune.selector.features import features
 from autotune.selector.matrix import Family, Matrix, Times, default_choices
 from autotune.selector.training import choose, fit
 
@@ -136,7 +135,7 @@ def _ours_always(kind: str) -> Callable[[Tuned], Rule]:
         members, predictors = fit(matrix, tuned.device)
         chosen = [matrix.families[column] for column in members]
         ranked = predictors[kind].ranking
-        return _of_families(tuned, lambda problem: (chosen[i] for _, i in ranked(features(problem, tuned.device))))
+        return _of_families(tuned, lambda problem: (chosen[i] for _, i in ranked(problem, tuned.device)))
 
     return make
 
