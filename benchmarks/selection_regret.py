@@ -173,7 +173,8 @@ def _judge_covers(recorded: Recorded, tuned: Tuned, judged: Sequence[Problem], f
             families = [matrix.families[column] for column in columns[:most]]
             members = [recorded.operation.fitted(f, problem) if f else _default(recorded, tuned, problem) for f in families]
             measured = [c for c in members if c in recorded.halves[problem]]
-            chosen = min(measured, key=lambda c: recorded.halves[problem][c][0]) if measured else recorded.operation.safe
+            best = min(measured, key=lambda c: recorded.halves[problem][c][0]) if measured else recorded.operation.safe
+            chosen = _or_slowest(recorded, problem, best)
             found.setdefault(f"oracle of a cover of {most}", {})[problem] = (recorded.ratio(problem, chosen), str(chosen))
 
 
@@ -184,7 +185,12 @@ def _default(recorded: Recorded, tuned: Tuned, problem: Problem) -> Configuratio
 def _first(recorded: Recorded, problem: Problem, rule: Callable[[Problem], Any]) -> Configuration:
     """The first configuration that the rule names and that was measured; the safe one where there is none."""
     measured = recorded.halves[problem]
-    chosen = next((c for c in rule(problem) if c in measured), recorded.operation.safe)
+    return _or_slowest(recorded, problem, next((c for c in rule(problem) if c in measured), recorded.operation.safe))
+
+
+def _or_slowest(recorded: Recorded, problem: Problem, chosen: Configuration) -> Configuration:
+    """`chosen`, or where it was not measured, as the safe one is not everywhere, what took the longest of all that was."""
+    measured = recorded.halves[problem]
     return chosen if chosen in measured else max(measured, key=lambda c: measured[c][0])
 
 
