@@ -96,7 +96,9 @@ def test_a_healthy_row_survives_parts_that_are_masked_whole_and_a_sick_one_is_na
 @pytest.mark.parametrize("case", [each for each in examples(*DTYPES, odd=(False,)) if each.values[0].problem.cols == 2])
 def test_of_several_rows_in_a_pack_only_the_sick_ones_are_nan(case: Case) -> None:
     nan, inf = np.nan, np.inf
-    x = np.array([[1, 2], [nan, 1], [3, -inf], [-inf, -inf], [-inf, 0], [inf, 0], [5, 5], [1, nan], [0, 0]], numpy_dtype(case.problem.dtype))
+    x = np.array(
+        [[1, 2], [nan, 1], [3, -inf], [-inf, -inf], [-inf, 0], [inf, 0], [5, 5], [1, nan], [0, 0]], numpy_dtype(case.problem.dtype)
+    )
     y = softmax(case.configuration, x, case.problem).astype(np.float32)
     np.testing.assert_array_equal(np.isnan(y).all(axis=1), [False, True, False, True, False, True, False, True, False])
     np.testing.assert_array_equal(np.isnan(y).any(axis=1), np.isnan(y).all(axis=1))

@@ -31,7 +31,10 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             f"rows start and end where packs of {NARROWEST_BYTES} bytes do, by which they are loaded faster",
         ),
         (problem.rows * problem.bytes_per_row <= MOST_BYTES, f"the matrix has more than {MOST_BYTES} bytes"),
-        (threads * items < 2 * problem.cols or threads == 8, f"{threads} threads with {items} items are too many for a row of {problem.cols}"),
+        (
+            threads * items < 2 * problem.cols or threads == 8,
+            f"{threads} threads with {items} items are too many for a row of {problem.cols}",
+        ),
     )
 
 

@@ -28,7 +28,10 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
             problem.input_alignment == problem.output_alignment == ACCESS_BYTES,
             f"the matrices do not both start at a multiple of {ACCESS_BYTES} bytes",
         ),
-        (problem.bytes_per_row < ACCESS_BYTES, f"a row of {problem.bytes_per_row} bytes is a pack of its own, which v6 computes in a thread"),
+        (
+            problem.bytes_per_row < ACCESS_BYTES,
+            f"a row of {problem.bytes_per_row} bytes is a pack of its own, which v6 computes in a thread",
+        ),
     )
 
 
