@@ -111,9 +111,9 @@ def fit(version: str, parameters: Mapping[str, Value], problem: Problem, declare
 def default(problem: Problem, device: Device) -> Iterator[tuple[str, dict[str, Value]]]:
     """Kernels that should do well on any GPU, best first, as (version, parameters without the fitted ones); numbers may be approximate.
 
-    A row is read once where registers hold it: by a thread that has several, by part of a warp, by a block with some four wide loads a thread
-    in flight, by a cluster, or by blocks all over the GPU when rows are too few to fill it. Any other row is read twice or three times by one
-    block.
+    A row is read once where registers hold it: by a thread that has several, by part of a warp, by a block with some four wide loads a
+    thread in flight, by a cluster, or by blocks all over the GPU when rows are too few to fill it. Any other row is read twice or three
+    times by one block.
     """
     yield from _without_packs(problem)
     vector = _widest(problem)
