@@ -8,6 +8,7 @@ Spec = dict[str, Any]
 # Told apart by colour-blind readers together with the labels, and light enough for a dark page, dark enough for paper. By version number.
 PALETTE = (
     *("#7c828c", "#c4524f", "#c9781c", "#2f7ebc", "#1f8f82", "#8a62b8", "#9c8420", "#56913b", "#c25f97", "#855c47", "#5589f1", "#c03fd0"),
+    *("#fc1818", "#4854fc"),
 )
 OUTCOMES = {
     "wrong_result": "#c4524f",
