@@ -16,6 +16,7 @@ from autotune.definition import Bounds
 from autotune.errors import KernelError
 from tests.softmax_instances import PATHS, SOFTMAX, Case, example, launch_of, workspace_of
 
+LANES_PER_WARP = 32
 BARRIER = re.compile(r"\b(?:__syncthreads|cluster_arrive\w*|cluster_wait\w*|inbox_(?:open|expect|wait)|copy_async_wait\w*)\b[^;{}]*;")
 # Two rows share a word only where elements are smaller than words, and only in a tile.
 SHARING = [
@@ -52,7 +53,8 @@ def barriers_of(case: Case) -> list[re.Match[str]]:
 
 
 def barriers() -> list[Any]:
-    some = [(case, i) for case in SHARING if case for i in range(len(barriers_of(case)))]
+    many = [case for case in SHARING if case and bounds_of(case).threads > LANES_PER_WARP]  # of one warp none is compiled
+    some = [(case, i) for case in many for i in range(len(barriers_of(case)))]
     return [pytest.param(case, i, id=f"{case.configuration.version}-{bounds_of(case).cluster}-{i}") for case, i in some]
 
 

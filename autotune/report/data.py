@@ -25,7 +25,7 @@ Row = dict[str, Any]
 SERIES = ("device", "operation", "dtype", "protocol", "protocol_rule", "replayed")
 LAYOUT = ("input_stride", "output_stride", "input_alignment", "output_alignment", "in_place")
 MOST_REASONS = 20
-MOST_SIZES = 500  # of a series: more discs than that cover each other
+MOST_SIZES = 750  # of a series: of many more than that most would cover each other
 MOST_IN_MEMORY = 20_000  # trials
 MOST_TRIALS = 5000  # of a size, the first ones: several times what the largest space has
 
