@@ -189,8 +189,48 @@ def test_an_output_that_was_never_written_is_wrong_even_where_nan_is_right(backe
     )
     operation = elementwise(tmp_path, "nothing", template, factor=float("nan"))
     (instance,) = compiled(backend, operation, "float32", 0)
-    with backend.open(operation, Problem("nothing", 2, 3)) as bench, pytest.raises(Failure, match="6 elements were not written"):
+    with backend.open(operation, Problem("nothing", 2, 3)) as bench, pytest.raises(Failure, match="6 elements were not written, or made"):
         bench.check(instance)
+
+
+MADE_OF_NOTHING = """#include "common.cuh"
+template <class Element, int bug>
+__device__ void made_v0(Element* output, const Element* input, long long, long long cols, long long output_stride, long long input_stride,
+                        void*) {
+    SHARED_ARRAY(Element, low, 64);
+    SHARED_ARRAY(double, high, 64);
+    const float x = float(input[blockIdx.x * input_stride + threadIdx.x % cols]);
+    if (threadIdx.x > 0) low[threadIdx.x] = x, high[threadIdx.x] = x;
+    __syncthreads();
+    float value = x;
+    if constexpr (bug == 1) value = low[threadIdx.x];
+    if constexpr (bug == 2) value = float(high[threadIdx.x]);
+    if (bug == 3 && threadIdx.x % 32 < 16) value = x + __shfl_down_sync(0xffffu, 0.0f, 16);
+    Element& y = output[blockIdx.x * output_stride + threadIdx.x];
+    if (threadIdx.x >= cols) return;
+    if constexpr (bug == 4) y = Element(float(y) + x);
+    else if constexpr (bug == 5) y = low[threadIdx.x];
+    else y = Element(value);
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_what_is_made_of_memory_or_of_lanes_that_were_not_written_was_written_itself(
+    backend: EmulatorBackend, tmp_path: Path, dtype: str
+) -> None:
+    operation = elementwise(tmp_path, "made", MADE_OF_NOTHING, factor=1, bugs=6, in_place=False)
+    right, *wrong = compiled(backend, operation, dtype, 0, 1, 2, 3, 4, 5)
+    with backend.open(operation, Problem("made", 9, 33, dtype)) as bench:
+        assert bench.check(right).max_error == 0
+        for instance in wrong:
+            with pytest.raises(Failure) as failure:
+                bench.check(instance)
+            accumulates = instance.configuration["bug"] == 4
+            assert ("elements were not written, or made of what the output held" in failure.value.message) == (
+                accumulates and dtype == "float32"
+            )
+            assert ("; nan is also what shared memory holds" in failure.value.message) == (not accumulates or dtype != "float32")
 
 
 def test_a_workspace_is_zeroed_once(backend: EmulatorBackend, twice: Operation, instances: dict[int, Instance]) -> None:

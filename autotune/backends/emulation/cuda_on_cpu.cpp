@@ -553,9 +553,14 @@ Status check(const Launch& launch, const Compiled& compiled) {
     return kDone;
 }
 
+void unwrite(unsigned char* memory, size_t bytes) {
+    for (size_t done = 0; done < bytes; done += sizeof kUnwritten)
+        memcpy(memory + done, kUnwritten, std::min(sizeof kUnwritten, bytes - done));
+}
+
 Shared& first_use(Shared& part) {
     if (!part.data) part.data = allocate(part.bytes);
-    memset(part.data, 0xff, part.bytes);
+    unwrite(part.data, part.bytes);
     part.used = true;
     return part;
 }
@@ -608,7 +613,7 @@ void sync_warp(unsigned mask) {
 void exchange(unsigned mask, int source, const void* mine, void* theirs, size_t size) {
     WarpGate& gate = arrive(mask, Meeting::kExchange);
     unsigned char* slot = gate.slot[gate.rounds & 1];
-    if (!gate.lanes) memset(slot, 0xff, kWarp * size);  // what an absent lane "sends": NaN
+    if (!gate.lanes) unwrite(slot, kWarp * size);
     memcpy(slot + g.current->lane * size, mine, size);
     wait_at(gate);
     memcpy(theirs, slot + unsigned(source & 31) * size, size);

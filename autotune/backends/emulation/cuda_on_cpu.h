@@ -208,7 +208,7 @@ void copy_async(void* destination, const void* source) {
     copy.destination = destination;
     copy.bytes = sizeof(Word);
     memcpy(copy.value, &value, sizeof(Word));
-    memset(&value, 0xff, sizeof(Word));
+    memcpy(&value, kUnwritten, sizeof(Word));
     *static_cast<Word*>(destination) = value;  // NaN until the copy lands
 }
 template <class Word>

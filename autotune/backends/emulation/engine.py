@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from math import isnan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from autotune.trial import Check, Failure, Outcome
 
 IN_PLACE_ROWS = len(KINDS)  # one of each
 SCHEDULES = (0, 1, 2)  # index order, and two shuffled ones; with four rows or more these found every race of a mutation test
+ALSO_NAN = "; nan is also what shared memory holds until it is written, and what a lane gets from one that is not in its shuffle"
 
 
 class Engine:
@@ -165,9 +167,11 @@ class _Setup:
             raise Failure(Outcome.WRONG_RESULT, where + "the kernel changed its input")
         if not self._problem.in_place and (missed := self._output.untouched).any():
             row, col = divmod(int(np.argmax(missed)), self._problem.cols)
-            said = f"{np.count_nonzero(missed)} elements were not written, first {place(row, col, given.seed)}"
+            many = "1 element was" if (count := np.count_nonzero(missed)) == 1 else f"{count} elements were"
+            said = f"{many} not written, or made of what the output held before, first {place(row, col, given.seed)}"
             raise Failure(Outcome.WRONG_RESULT, where + said)
         comparison = compare(self._output.values, given.reference, self._operation.tolerances[self._problem.dtype])
         if not comparison:
-            raise Failure(Outcome.WRONG_RESULT, where + comparison.told(given.seed))
+            why = ALSO_NAN if isnan(comparison.got) and not isnan(comparison.expected) else ""
+            raise Failure(Outcome.WRONG_RESULT, where + comparison.told(given.seed) + why)
         return Check(comparison.max_error, time_us)

@@ -50,7 +50,11 @@ void sync_warp(unsigned mask);
 void exchange(unsigned mask, int source, const void* mine, void* theirs, size_t size);
 unsigned ballot(unsigned mask, bool vote);
 
-// This block's memory for the declaration marked by `site`, allocated and filled with 0xff bytes (NaN) at its first use.
+// What shared memory holds until it is written, and what a lane that is not there sends: NaN of every floating-point type, also where two of
+// them share it, and not the NaN that an output holds until it is written (0xffff in autotune/check.py), to tell a wrong element from none.
+constexpr unsigned long long kUnwritten[2] = {0x7ffb7ffb7ffb7ffb, 0x7ffb7ffb7ffb7ffb};
+
+// This block's memory for the declaration marked by `site`, allocated and filled with kUnwritten at its first use.
 void* shared_array(const void* site, size_t bytes);
 void* dynamic_shared();
 
