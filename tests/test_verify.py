@@ -1,4 +1,4 @@
-"""`autotune verify` where something is wrong: each failure once, and a size that cannot be set up costs only itself."""
+"""`autotune verify`: each failure once, a size that cannot be set up costs only itself, and nothing verified is no success."""
 
 from pathlib import Path
 
@@ -11,6 +11,16 @@ def written(kernels: Path, template: str) -> Path:
     folder.mkdir()
     for name, text in (("operation.py", OPERATION), ("v0.py", DEFINITION), ("v0.cu", template)):
         (folder / name).write_text(text)
+    return kernels
+
+
+def limited(kernels: Path, most_cols: int) -> Path:
+    """The operation, with a version that takes rows of so many columns at most."""
+    written(kernels, TEMPLATE)
+    definition = DEFINITION.replace(
+        "all_of()", f'all_of((problem.cols <= {most_cols}, f"{{problem.cols}} columns are more than it takes"))'
+    )
+    (kernels / "twice" / "v0.py").write_text(definition)
     return kernels
 
 
@@ -36,3 +46,38 @@ def test_a_size_that_no_memory_holds_is_one_sentence_and_the_others_are_checked(
     assert (status, out) == (1, ["twice 2x3 float32: 2 right, 0 wrong on emulator", "2 right, 0 wrong, 1 not checked"])
     (sentence,) = err
     assert sentence.startswith("twice 1048576x1048575 float32 was not checked: it does not fit into memory: ")
+
+
+SAFE_REFUSED = (
+    "v0 block 32, which is SAFE and must take any input, is not applicable at twice 2x7 float32{} (7 columns are more than it takes)"
+)
+
+
+def test_where_nothing_is_applicable_the_reason_is_told_and_nothing_verified_is_no_success(tmp_path: Path) -> None:
+    status, out, err = verified(limited(tmp_path, 5), "2x7", "3x8")
+    why = "v0 has no applicable configuration ({} columns are more than it takes)"
+    assert out == [
+        f"twice 2x7 float32: 0 right, 0 wrong on emulator; {why.format(7)}",
+        f"twice 3x8 float32: 0 right, 0 wrong on emulator; {why.format(8)}",
+        "0 right, 0 wrong",
+    ]
+    assert err == [
+        SAFE_REFUSED.format(" and at 1 more of these problems"),
+        "nothing was verified, for nothing is applicable; name another version or size",
+    ]
+    assert status == 1
+
+
+def test_a_safe_configuration_that_does_not_take_every_verified_size_is_told_and_a_fault(tmp_path: Path) -> None:
+    status, out, err = verified(limited(tmp_path, 5), "2x3", "2x7")
+    assert (status, out[0], out[-1]) == (1, "twice 2x3 float32: 2 right, 0 wrong on emulator", "2 right, 0 wrong")
+    assert err == [SAFE_REFUSED.format("")]
+
+
+def test_a_named_version_that_takes_one_of_the_sizes_says_why_not_the_other_and_is_right() -> None:
+    sizes = ("--size", "2x131072", "--size", "1x5", "--dtype", "float32")
+    status, out, err = run("verify", "softmax", "--version", "v12", "--device", "emulator", *sizes)
+    first, second, total = out.splitlines()
+    assert first.startswith("softmax 2x131072 float32: 0 right, 0 wrong on emulator; v12 has no applicable configuration (a row takes ")
+    assert second == "softmax 1x5 float32: 1 right, 0 wrong on emulator"
+    assert (status, total, err) == (0, "1 right, 0 wrong", "")

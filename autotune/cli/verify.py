@@ -14,6 +14,7 @@ from autotune.configuration import Configuration
 from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.problem import Problem
+from autotune.spaces import impossible, spoken
 from autotune.trial import Failure, ProblemFailure
 from autotune.workshop import Workshop
 
@@ -46,7 +47,8 @@ def verify_command(
 ) -> int:
     """Run every configuration of OPERATION and compare all of its output with the float64 reference.
 
-    Those of a version that declares IN_PLACE also write over their input once.
+    Those of a version that declares IN_PLACE also write over their input once. The status is 1 when one is wrong, when a size was not
+    checked, when nothing is applicable to any, and when SAFE, which must take any input, is not applicable to each.
     """
     loaded = operation_of(operation, kernels, versions)
     offered = {dtype for name in versions or loaded.versions for dtype in loaded.version(name).dtypes}
@@ -65,11 +67,28 @@ def verify_command(
             right += passed
             for configuration, wrong in failed:
                 failures[configuration.version, str(wrong.outcome), wrong.message].append((configuration, problem))
-            click.echo(f"{problem}: {passed} right, {len(failed)} wrong on {backend.device.name}")
-    for line in (*_told(failures), *unchecked):
+            without = impossible(loaded, backend, problem, versions or (() if passed or failed else tuple(loaded.versions)))
+            why = f"; {spoken(without)}" if without else ""
+            click.echo(f"{problem}: {passed} right, {len(failed)} wrong on {backend.device.name}{why}")
+        refused = list(_safe_refused(loaded, problems, backend))
+    for line in (*_told(failures), *unchecked, *refused):
         click.echo(line, err=True)
     click.echo(f"{right} right, {sum(map(len, failures.values()))} wrong" + (f", {len(unchecked)} not checked" if unchecked else ""))
-    return 1 if failures or unchecked else 0
+    if not (right or failures or unchecked):
+        click.echo("nothing was verified, for nothing is applicable; name another version or size", err=True)
+    return 1 if failures or unchecked or refused or not right else 0
+
+
+def _safe_refused(operation: Operation, problems: list[Problem], backend: Backend) -> Iterator[str]:
+    """One sentence when SAFE is not applicable to each problem whose dtype its version offers."""
+    safe = operation.safe
+    offered = [problem for problem in problems if problem.dtype in operation.version(safe.version).dtypes]
+    verdicts = [(problem, operation.applicable(safe, problem, backend.device)) for problem in offered]
+    refused = [(problem, verdict.why) for problem, verdict in verdicts if not verdict]
+    if refused:
+        (first, why), more = refused[0], len(refused) - 1
+        where = f"{first}" + (f" and at {more} more of these problems" if more else "")
+        yield f"{safe}, which is SAFE and must take any input, is not applicable at {where} ({why})"
 
 
 def executing(device: str, jobs: int | None) -> Backend:
