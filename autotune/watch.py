@@ -96,6 +96,11 @@ class Summary:
         return sum(p.confirmed for p in self.problems)
 
     @property
+    def nowhere(self) -> bool:
+        """Whether there were problems, and no configuration to try at any."""
+        return bool(self.problems) and not any(p.space for p in self.problems)
+
+    @property
     def whole(self) -> int:
         """How many problems have no configuration left to try."""
         return sum(p.whole for p in self.problems)

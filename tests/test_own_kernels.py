@@ -84,7 +84,7 @@ def test_what_is_only_wrong_in_place_is_wrong(mine: Path) -> None:
 def test_a_sweep_marks_the_best_and_names_what_shows_it(mine: Path, tmp_path: Path) -> None:
     done = autotune("sweep", "halve", "--kernels", mine, "--size", "4x64", "--db", tmp_path / "x.sqlite")
     assert len(re.findall(r"^v0 .* best(?:, in a tie)?$", done.stdout, re.MULTILINE)) == 1, done.stdout
-    assert f"`autotune inspect best --db {tmp_path / 'x.sqlite'}`" in done.stdout.splitlines()[-1]
+    assert f"`autotune inspect best --db {tmp_path / 'x.sqlite'} --kernels {mine}`" in done.stdout.splitlines()[-1]
     assert done.returncode == 0
 
 
@@ -96,6 +96,31 @@ def test_a_sweep_in_which_nothing_works_says_where_the_reasons_are(mine: Path, t
     why = f"\nstored in {db}\nnothing that was tried can be used; `autotune inspect trials --db {db}` says why\n"
     assert f"{why}4 configurations are blocked" in done.stdout
     assert done.returncode == 1
+
+
+def test_the_closing_table_and_the_best_of_a_version_leave_out_what_can_no_longer_be_used(mine: Path, tmp_path: Path) -> None:
+    db = tmp_path / "x.sqlite"
+    swept = ("sweep", "halve", "--kernels", mine, "--size", "4x64", "--db", db)
+    listed = ("inspect", "best", "--version", "v0", "--kernels", mine, "--db", db, "--csv")
+    assert re.search(r"^v0 .* best", autotune(*swept).stdout, re.MULTILINE)
+    assert len(autotune(*listed).stdout.splitlines()) == 2
+    definition, template = mine / "halve" / "v0.py", mine / "halve" / "v0.cu"
+    before, text = definition.read_text(), template.read_text()
+    definition.write_text(before + '\n\ndef applicable(configuration, problem, device):\n    return Verdict("never right")\n')
+    definition.write_text(
+        definition.read_text() if "Verdict" in before else "from autotune.definition import Verdict\n" + definition.read_text()
+    )
+    done = autotune(*swept).stdout
+    assert "there is no best, and there is no configuration to try\n" in done
+    assert "no configuration is applicable, so nothing was tried" in done
+    assert not re.search(r"^v0 ", done, re.MULTILINE)
+    assert len(autotune(*listed).stdout.splitlines()) <= 1
+    definition.write_text(before)
+    template.write_text(text.replace("0.5f", "0.6f"))
+    done = autotune(*swept).stdout
+    assert "; none of them can be used\n" in done
+    assert not re.search(r"^v0 ", done, re.MULTILINE)
+    assert len(autotune(*listed).stdout.splitlines()) <= 1
 
 
 def test_a_sweep_that_may_try_nothing_says_what_is_blocked_and_its_command_has_all_of_it_tried_again(
@@ -110,7 +135,9 @@ def test_a_sweep_that_may_try_nothing_says_what_is_blocked_and_its_command_has_a
     autotune(*swept)
     monkeypatch.setenv("ALL_ROWS", "1")
     last = autotune(*swept).stdout.splitlines()[-1]
-    assert last.startswith(f"4 configurations are blocked, and no sweep tries them: `autotune inspect blocked --db '{db}'` says why; ")
+    assert last.startswith(
+        f"4 configurations are blocked, and no sweep tries them: `autotune inspect blocked --db '{db}' --kernels {mine}` says why; "
+    )
     assert last.endswith(f"`autotune unblock halve --all --device emulator --db '{db}' --kernels {mine}`")
     unblock = shlex.split(last.rsplit("`", 2)[1])
     done = subprocess.run([sys.executable, "-m", *unblock], capture_output=True, text=True)

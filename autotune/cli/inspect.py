@@ -62,7 +62,7 @@ BEST_HELP = f"""The best configuration of each problem; with --size also the run
 
 
 @inspect_command.command("best", help=BEST_HELP)
-@click.option("--version", metavar="vK", help="The best of this version rather than of all.")
+@click.option("--version", metavar="vK", help="The best of this version rather than of all, of what can be used today.")
 @_filtered
 @kernels_option
 def best(
@@ -77,7 +77,7 @@ def best(
 ) -> None:
     filters = _filters(operation, size, dtype, device)
     with _opened(db, operation, device) as database:
-        found = database.best_per_version(version=version, **filters) if version else _marked(database, database.best(**filters), kernels)
+        found = _of_version(database, version, filters, kernels) if version else _marked(database, database.best(**filters), kernels)
         empty = "" if found else _nothing(database, "tuned", {"version": version, **filters})
     columns = BEST + (RUNNER_UP if size and not version else ())
     emit(found, columns, form, empty=empty)
@@ -89,6 +89,15 @@ def _marked(database: Database, found: list[Row], kernels: Path | None) -> list[
     """The rows of `best`, those that do not hold by the templates and definitions of today marked as stale."""
     stale = {row["trial"] for operation in _known(found, kernels) for row in database.stale(operation)}
     return [row | {"state": "stale"} if row["trial"] in stale and row["state"] != "blocked" else row for row in found]
+
+
+def _of_version(database: Database, version: str, filters: dict[str, Any], kernels: Path | None) -> list[Row]:
+    """The best of a version at each problem, of what can be used by the templates and definitions of today."""
+    there = operation_names(kernels)
+    names = sorted({row["operation"] for row in database.versions(filters["operation"])}.intersection(there))
+    operations = [operation_of(name, kernels) for name in names]
+    present = {o.name: (o, {v: (sha,) for v, sha in templates_here(o).items()}) for o in operations}
+    return database.usable_per_version(present, version=version, **filters)
 
 
 def _known(found: list[Row], kernels: Path | None) -> list[Operation]:
@@ -203,6 +212,11 @@ def _nothing(database: Database, done: str, filters: dict[str, Any]) -> str:
     if not there:
         return f"nothing was {done} at {size}; {sweep} does that" if size else f"nothing has been {done} yet"
     right = _counted(database, ("time_us IS NOT NULL",), chosen).get((1,), 0)
+    if right and filters.get("version"):
+        return (
+            f"{counted(right, 'trial')} of what was asked for ran right, but all of another template, or blocked, or refused by the "
+            "definition; autotune inspect trials lists them"
+        )
     if right:
         return f"{counted(right, 'trial')} of what was asked for ran right, but which is best was not settled; autotune rebuild does that"
     return (

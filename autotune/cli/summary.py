@@ -49,6 +49,8 @@ def describe(summary: ProblemSummary, *, recorded: bool = False) -> str:
     tried = (
         f"{summary.problem}: {new}, {summary.known + summary.done} of {summary.space} {'recorded ' * recorded}configurations known{blocked}"
     )
+    if choice is None and not summary.space:
+        return f"{tried}; there is none to try"
     if choice is None:
         return f"{tried}; nothing was tried" if summary.untouched else f"{tried}; none of them can be used"
     share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
@@ -62,6 +64,8 @@ def conclusion(summary: Summary, problems: int) -> str:
     untried = problems - summary.whole
     which = ("recorded " if summary.recorded_on else "", f" of {' and '.join(summary.versions)}" if summary.versions else "")
     left, all_tried = "{}configurations{} to try".format(*which), "every {}configuration{} was tried".format(*which)
+    if summary.nowhere:
+        all_tried = "there is no {}configuration{} to try".format(*which)
     if problems == 1:
         one = summary.problems[0] if summary.problems else None
         return f"{_standing(one)}, and {f'there are more {left}' if untried else all_tried}"

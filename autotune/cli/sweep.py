@@ -12,6 +12,7 @@ import click
 from autotune.backends import Backend
 from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import MOST_HANG_TIMEOUT_S, select
+from autotune.choice import Choice
 from autotune.cli.options import (
     DEFAULT_DTYPE,
     NumberRange,
@@ -33,7 +34,7 @@ from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.selector.dense import missed
 from autotune.sweeping import sweep
-from autotune.watch import Summary
+from autotune.watch import ProblemSummary, Summary
 
 VERSION_COLUMNS = (
     Column("version", "version", right=False),
@@ -124,9 +125,9 @@ def sweep_command(
             watcher=watcher(as_json=as_json),
         )
         if not as_json:
-            _show_versions(problems, database, backend, note)
+            _show_versions(summary, database, backend, chosen_operation, note)
             click.echo(f"stored in {path}{note}")
-            click.echo(f"{_next_step(summary, db)}{note}")
+            click.echo(f"{_next_step(summary, db, kernels)}{note}")
             if said := _blocked(summary, database, backend, chosen_operation, db, kernels):
                 click.echo(f"{said}{note}")
     if summary.interrupted:
@@ -145,24 +146,34 @@ def _with_misses(
     return found
 
 
-def _show_versions(problems: list[Problem], database: Database, backend: Backend, note: str) -> None:
+def _show_versions(summary: Summary, database: Database, backend: Backend, operation: Operation, note: str) -> None:
     """A table per problem: the best of each version."""
     columns = VERSION_COLUMNS if backend.replayed else VERSION_COLUMNS[:-1]
-    for problem in problems:
-        if rows := _per_version(database, problem, backend):
+    templates: dict[str, set[str]] = {}
+    for version, template in backend.templates(operation):  # of a recording, those that it is of
+        templates.setdefault(version, set()).add(template.sha)
+    for done in summary.problems:
+        problem = done.problem
+        asked = (problem.operation, problem.rows, problem.cols, problem.dtype, backend.device.name)
+        found = database.usable_per_version({operation.name: (operation, templates)}, *asked)
+        same = [row for row in found if (row["protocol"], row["protocol_rule"]) == (backend.timing.name, backend.timing.rule)]
+        if rows := _per_version(same, done, backend):
             emit(rows, columns, "table", title=f"{problem}{note or f' on {backend.device.name}'}")
 
 
-def _next_step(summary: Summary, db: Path | None) -> str:
+def _next_step(summary: Summary, db: Path | None, kernels: Path | None = None) -> str:
     """Which commands show what was stored."""
     where = f" --db {shlex.quote(str(db))}" if db else ""
+    known = where + (f" --kernels {shlex.quote(str(kernels))}" if kernels else "")
     if not any(p.choice for p in summary.problems):
+        if summary.nowhere:
+            return "no configuration is applicable, so nothing was tried"
         if all(p.untouched for p in summary.problems):
             return "nothing was tried yet"
         return f"nothing that was tried can be used; `autotune inspect trials{where}` says why"
     drawn = f", `autotune report --html report.html{where}` draws it" if find_spec("vl_convert") else ""  # an extra
-    barred = f", `autotune inspect blocked{where}` what is blocked and why" if any(p.blocked for p in summary.problems) else ""
-    return f"`autotune inspect best{where}` shows what was chosen{barred}{drawn}"
+    barred = f", `autotune inspect blocked{known}` what is blocked and why" if any(p.blocked for p in summary.problems) else ""
+    return f"`autotune inspect best{known}` shows what was chosen{barred}{drawn}"
 
 
 def _blocked(summary: Summary, database: Database, backend: Backend, operation: Operation, db: Path | None, kernels: Path | None) -> str:
@@ -173,36 +184,43 @@ def _blocked(summary: Summary, database: Database, backend: Backend, operation: 
     if not found:
         return ""
     where = ["--db", str(db)] if db else []
-    named = ["--device", backend.device.name, *where, *(["--kernels", str(kernels)] if kernels else [])]
+    mine = ["--kernels", str(kernels)] if kernels else []
+    named = ["--device", backend.device.name, *where, *mine]
     commands = (
         shlex.join(["autotune", "unblock", operation.name, "--all", *(["--dtype", dtype] if dtype != DEFAULT_DTYPE else []), *named])
         for dtype in dict.fromkeys(dtype for dtype, _ in found)
     )
     count = len(set(found))
     blocked, them = ("configuration is blocked", "it") if count == 1 else ("configurations are blocked", "them")
-    shown = shlex.join(["autotune", "inspect", "blocked", *where])
+    shown = shlex.join(["autotune", "inspect", "blocked", *where, *mine])
     again = " and ".join(f"`{command}`" for command in commands)
     return f"{count:,} {blocked}, and no sweep tries {them}: `{shown}` says why; to have {them} tried again once that is mended: {again}"
 
 
-def _per_version(database: Database, problem: Problem, backend: Backend) -> list[Row]:
-    """The fastest configuration of each version, in the order of versions, with its share of copy; the best is marked."""
-    asked = (problem.operation, problem.rows, problem.cols, problem.dtype, backend.device.name)
-    best = next(iter(database.best(*asked)), None)
-    copy_us = best["copy_us"] if best else None
-    shown = [
-        {
-            **row,
-            "half": half_width(best["time_us"], best["ci_low_us"], best["ci_high_us"]) if best else None,
-            "mark": _mark(best) if best and row["trial"] == best["trial"] else None,
-            "gb_per_s": None if backend.device.is_emulator else row["gb_per_s"],  # the emulator's times say nothing about a memory
-            "fraction_of_copy": copy_us / row["time_us"] if copy_us else None,
-            "recorded_on": backend.device.name if row["replayed"] else None,
-        }
-        for row in database.best_per_version(*asked)
-    ]
+def _per_version(found: list[Row], done: ProblemSummary, backend: Backend) -> list[Row]:
+    """The fastest configuration of each version, in the order of versions, with its share of copy; what was chosen is marked."""
+    shown = []
+    for stored in found:
+        choice = done.choice if done.choice and done.choice.configuration.version == stored["version"] else None
+        row = _chosen(stored, choice) if choice else stored
+        shown.append(
+            {
+                **row,
+                "half": half_width(choice.time_us, choice.low_us, choice.high_us) if choice else None,
+                "mark": _mark(choice) if choice else None,
+                "gb_per_s": None if backend.device.is_emulator else row["gb_per_s"],  # the emulator's times say nothing about a memory
+                "fraction_of_copy": done.copy_us / row["time_us"] if done.copy_us else None,
+                "recorded_on": backend.device.name if row["replayed"] else None,
+            }
+        )
     return sorted(shown, key=lambda row: (len(row["version"]), row["version"]))
 
 
-def _mark(best: Row) -> str:
-    return "best" if best["beyond_noise"] or best["runner_up"] is None else "best, in a tie"
+def _chosen(row: Row, choice: Choice) -> Row:
+    """A row of the version that was chosen, as it was chosen."""
+    speed = row["gb_per_s"] and row["gb_per_s"] * row["time_us"] / choice.time_us
+    return row | {"parameters": dict(choice.configuration.parameters), "time_us": choice.time_us, "gb_per_s": speed}
+
+
+def _mark(choice: Choice) -> str:
+    return "best" if choice.beyond_noise or choice.runner_up is None else "best, in a tie"

@@ -9,10 +9,9 @@ from autotune.configuration import Configuration
 from autotune.database.connection import Row
 from autotune.database.decide import Decider, Settled, State
 from autotune.database.keys import KERNEL_TUNER, device_key, equal, problem_key
-from autotune.database.read import Reader, StoredTrial, problem_of
-from autotune.database.recall import Recaller
-from autotune.database.rows import Inspector
+from autotune.database.read import StoredTrial, problem_of
 from autotune.database.sound import sound
+from autotune.database.usable import Judge
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.operation import Operation
@@ -32,7 +31,7 @@ class Rebuilt:
     unknown: int
 
 
-class Rebuilder(Decider, Reader, Recaller, Inspector):
+class Rebuilder(Decider, Judge):
     """The part of a database that compares what was settled with the trials and with today's kernels."""
 
     def rebuild(

@@ -56,14 +56,20 @@ class Inspector(Connection):
         dtype: str | None = None,
         device: str | None = None,
         version: str | None = None,
+        *,
+        each: bool = False,
     ) -> list[Row]:
         """One right configuration of every version on every problem, fastest first within a problem: the settled best where it is of that
         version, else the fastest by the most careful kind of round that the version reached.
+
+        With `each` every configuration of each template, in the order in which they would stand for their version.
         """
         filters = {"p.operation": operation, "p.rows": rows, "p.cols": cols, "p.dtype": dtype, "d.name": device, "c.version": version}
         where, parameters = _where(filters)
-        found = BEST_PER_VERSION_WHERE.format(condition=where.removeprefix("WHERE ") or "true", apart=_CREDIBLE)
-        best = self.select(f"SELECT * FROM ({found}) ORDER BY {_BEST_ORDER}, time_us", parameters)
+        apart = f", c.id, s.id{_CREDIBLE}" if each else _CREDIBLE
+        found = BEST_PER_VERSION_WHERE.format(condition=where.removeprefix("WHERE ") or "true", apart=apart)
+        order = f"{_BEST_ORDER}, {_STANDING if each else 'time_us'}"
+        best = self.select(f"SELECT * FROM ({found}) f ORDER BY {order}", parameters)
         return sound(self, "trials", best, _readable_timed, "trial")
 
     def trial_rows(
@@ -165,6 +171,7 @@ class Inspector(Connection):
 
 # What has a time that cannot be is left out by itself, and takes nothing from the others of its version.
 _CREDIBLE = f", r.time_us BETWEEN {LEAST_TIME_US} AND {MOST_TIME_US}"
+_STANDING = "f.trial NOT IN (SELECT trial FROM best), replayed, (SELECT min(kind) FROM rounds WHERE trial = f.trial), time_us"
 _BEST_ORDER = "device, operation, dtype, rows, cols, input_stride, output_stride, protocol, protocol_rule"
 
 
