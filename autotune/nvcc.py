@@ -144,10 +144,10 @@ def resources(log: str) -> dict[str, Resources]:
 
 
 def complaint(log: str) -> str:
-    """The first error that the compiler reported in `log`; without one, the last line it wrote."""
+    """What the machine lacked, as the compiler said it in `log`, else the first error that it reported, else the last line it wrote."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\b(error|fatal)\b", line)]
-    return (errors[:1] or lines[-1:] or ["nvcc failed and said nothing"])[0]
+    return (compilers.wants(log)[:1] or errors[:1] or lines[-1:] or ["nvcc failed and said nothing"])[0]
 
 
 def _resources(said: str) -> Resources:

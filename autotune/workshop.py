@@ -1,17 +1,12 @@
 """Where configurations become instances: built on first need, many at a time, and never while something is being timed."""
 
-import errno
-import os
 from collections.abc import Callable, Iterable
-from tempfile import gettempdir
 
 from autotune.backends import Backend
+from autotune.compilers import MachineError, machine_fault
 from autotune.configuration import Configuration
-from autotune.errors import StorageError
 from autotune.operation import Operation
 from autotune.trial import Failure, Instance
-
-FULL = os.strerror(errno.ENOSPC)
 
 
 class Workshop:
@@ -25,18 +20,15 @@ class Workshop:
     def build(self, configurations: Iterable[Configuration], dtype: str, hear: Callable[[int, int], None] | None = None) -> None:
         """Build whichever of `configurations` is missing; `hear` is told how many are done, and of how many.
 
-        Raises StorageError when a compiler had no room for its files, which says nothing of the configuration.
+        Raises MachineError when a compiler failed for want of memory, room or a program, which says nothing of the configuration.
         """
         missing = [c for c in dict.fromkeys(configurations) if (c, dtype) not in self._built]
         done = 0
         for name, version in self._operation.versions.items():
             wanted = [c for c in missing if c.version == name]
             for configuration, result in self._backend.compile(version, wanted, dtype) if wanted else ():
-                if isinstance(result, Failure) and FULL in result.message:
-                    raise StorageError(
-                        f"{configuration} could not be compiled ({result.message}); make room in {gettempdir()}, or name another folder by "
-                        "TMPDIR, and run again"
-                    )
+                if isinstance(result, Failure) and not self._backend.replayed and (what := machine_fault(result.message)):
+                    raise MachineError(f"{configuration} could not be compiled ({result.message}); {what}, and run again")
                 self._built[configuration, dtype] = result
                 done += 1
                 if hear:

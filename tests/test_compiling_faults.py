@@ -6,9 +6,10 @@ import pytest
 
 from autotune import catalogue, source
 from autotune.backends import Backend
+from autotune.compilers import MachineError
 from autotune.configuration import Configuration
 from autotune.definition import Version
-from autotune.errors import StorageError, UsageError
+from autotune.errors import UsageError
 from autotune.trial import Failure, Outcome
 from autotune.workshop import Workshop
 from tests.command import run
@@ -70,7 +71,7 @@ def test_a_full_temporary_folder_of_nvcc_is_named(tmp_path: Path, monkeypatch: p
             return iter([(Configuration.of("v0", block=32), failure)])
 
     backend: Backend = Full(lambda configuration, problem: 1.0)
-    with pytest.raises(StorageError, match=rf"; make room in {tmp_path}, or name another folder by TMPDIR, and run again$"):
+    with pytest.raises(MachineError, match=rf"; make room in {tmp_path}, or name another folder by TMPDIR, and run again$"):
         Workshop(backend, twice).build(twice.configurations(), "float32")
 
 

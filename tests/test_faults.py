@@ -20,6 +20,7 @@ import pytest
 
 from autotune import catalogue
 from autotune.backends.emulator import EmulatorBackend
+from autotune.compilers import MachineError
 from autotune.configuration import Configuration
 from autotune.database import Database
 from autotune.device import EMULATOR
@@ -309,7 +310,7 @@ def test_a_disk_that_stays_full_ends_the_sweep_and_the_same_sweep_goes_on_once_t
 def test_a_compiler_without_room_for_its_files_blames_no_configuration(database: Database) -> None:
     complaint = Failure(Outcome.COMPILE_ERROR, "fatal error: error writing to /tmp/x.s: No space left on device")
     full = FakeBackend(plausible, compile_failures={space(SOFTMAX, SMALL)[7]: complaint})
-    with pytest.raises(StorageError, match="make room"):
+    with pytest.raises(MachineError, match="make room"):
         sweep(SOFTMAX, [SMALL], full, database)
     assert "compile_error" not in {row["outcome"] for row in database.trial_rows()}
     assert sweep(SOFTMAX, [SMALL], FakeBackend(plausible), database).problems[0].confirmed

@@ -124,7 +124,7 @@ def _run(folder: Path, *command: str) -> None:
     # TMPDIR: the assembler's input, which g++ leaves behind when it is killed, goes with the folder.
     done = compilers.run(command, folder=folder, env={**os.environ, "TMPDIR": str(folder)})
     if done.status:
-        lines = done.stderr.decode(errors="replace").splitlines()
+        said = done.stderr.decode(errors="replace")
+        lines = [line for line in said.splitlines() if line]
         errors = [line for line in lines if ": error: " in line or ": fatal error: " in line]
-        said = errors or lines or [f"{command[0]} ended with status {done.status}"]
-        raise CompileError(said[0])
+        raise CompileError((compilers.wants(said) or errors or lines or [f"{command[0]} ended with status {done.status}"])[0])
