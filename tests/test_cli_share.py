@@ -292,8 +292,7 @@ def test_every_configuration_is_unblocked_by_one_command_or_one_of_them_by_its_n
     )
     assert [row["rows"] for row in rows("inspect", "blocked", *db)] == [4096, None]
     assert said("unblock", "softmax", "--all", *db).startswith(
-        "2 configurations may be selected again on NVIDIA H200, and the next sweep tries them again, "
-        "but for 1 that never failed and has a time; "
+        "2 configurations may be selected again on NVIDIA H200, and the next sweep tries them again, but for 1 that has a time already; "
     )
     assert rows("inspect", "blocked", *db) == []
     assert "no configuration of softmax float32 is blocked on NVIDIA H200" in refused("unblock", "softmax", "--all", *db)

@@ -201,6 +201,17 @@ def test_pins_misses_and_selectors_are_kept(db: Database, run: int) -> None:
     assert [row["body"] for row in db.select("SELECT * FROM active_selectors")] == ['{"k": 2}']
 
 
+def test_a_miss_is_listed_until_its_size_is_tuned_and_again_when_it_recurs(db: Database, run: int) -> None:
+    db.add_misses(DEVICE, [(PROBLEM, "nearest", FAST, 3), (Problem("softmax", 5, 7), "safe", None, 1)])
+    assert db.problems() == []
+    settle(db, run, record(db, run, FAST), FAST, 40.0)
+    assert [row["rows"] for row in db.misses()] == [5]
+    assert [row["rows"] for row in db.problems()] == [4096]
+    time.sleep(0.002)
+    db.add_misses(DEVICE, [(PROBLEM, "nearest", FAST, 1)])
+    assert [(row["rows"], row["count"]) for row in db.misses()] == [(4096, 4), (5, 1)]
+
+
 def test_what_was_measured_is_known_by_its_nouns(db: Database, run: int) -> None:
     record(db, run, FAST)
     db.record_copy(run, PROBLEM, 36.0)

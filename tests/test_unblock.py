@@ -10,6 +10,7 @@ from autotune.catalogue import load
 from autotune.configuration import Configuration
 from autotune.database import Database
 from autotune.database.prune import FAILED
+from autotune.database.rebuild import templates_here
 from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.sweeping import sweep
@@ -202,3 +203,15 @@ def test_a_clock_that_was_set_back_does_not_undo_an_unblock(database: Database) 
     mended = FakeBackend(fine)
     sweep(SOFTMAX, [PROBLEM], mended, database)
     assert mended.tried == [(PROBLEM, BROKEN)]
+
+
+def test_what_has_a_time_of_today_wherever_it_was_tried_is_tried_no_more(database: Database) -> None:
+    shas = set(templates_here(SOFTMAX).values())
+    asked = (DEVICE, "softmax", BROKEN, "float32", None)
+    assert database.blocked_though_timed(*asked, shas) == 0
+    database.unblock(DEVICE, "softmax", BROKEN, "float32")
+    sweep(SOFTMAX, [PROBLEM], FakeBackend(fine), database)
+    database.block(DEVICE, "softmax", BROKEN, templates_here(SOFTMAX)["v1"], "float32", "it hums")
+    assert (database.blocked_though_timed(*asked, shas), database.blocked_though_timed(*asked, {"of another"})) == (1, 0)
+    database.unblock(DEVICE, "softmax", BROKEN, "float32")
+    assert sweep(SOFTMAX, [PROBLEM], FakeBackend(fine), database).new_trials == 0

@@ -14,6 +14,7 @@ from autotune.cli.running import Running, Runs, told
 from autotune.configuration import Configuration, Value
 from autotune.database import Database, default_path, shipped_databases
 from autotune.database.decide import require_text
+from autotune.database.rebuild import templates_here
 from autotune.device import EMULATOR, Device
 from autotune.errors import UsageError
 from autotune.operation import Operation
@@ -157,7 +158,7 @@ def unblock_command(
     with Database(path) as database:
         found = known_device(database, device)
         before = Running(loaded, found, name, path).at_tuned_sizes(asked)
-        timed = database.blocked_though_timed(found, operation, chosen, name, problem)
+        timed = database.blocked_though_timed(found, operation, chosen, name, problem, set(templates_here(loaded).values()))
         count = database.unblock(found, operation, chosen, name, problem)
         if not count:
             where = f"for {size} alone on {found.name}" if size else f"on {found.name}"
@@ -169,7 +170,7 @@ def unblock_command(
     if timed == count:
         then = f"by {'its' if count == 1 else 'their'} times, so no sweep need try {which} again"
     elif timed:
-        then += f", but for {timed} that never failed and {'has a time' if timed == 1 else 'have times'}"
+        then += f", but for {timed} that {'has a time' if timed == 1 else 'have times'} already"
     say(f"{what} may be selected again on {found.name}, {then}{settled}")
     _tell(before, Running(loaded, found, name, path), asked, found, db, kernels)
 

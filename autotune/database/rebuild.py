@@ -1,6 +1,7 @@
 """What `best` is derived from: making it again from the trials, and telling which of it no longer holds."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune import catalogue, source
@@ -136,21 +137,33 @@ class Rebuilder(Decider, Judge):
         return {(row["device"], row["problem"]) for row in rows}
 
     def blocked_though_timed(
-        self, device: Device, operation: str, configuration: Configuration | None, dtype: str, problem: Problem | None = None
+        self,
+        device: Device,
+        operation: str,
+        configuration: Configuration | None,
+        dtype: str,
+        problem: Problem | None = None,
+        template_shas: Collection[str] | None = None,
     ) -> int:
-        """Of the configurations that `unblock` would take these for, how many have times and never failed: a person blocked them."""
+        """Of the configurations that `unblock` would take these for, how many have a time wherever they were tried: no sweep tries those.
+
+        A time counts that is of one of the templates `template_shas`, of any where that is None.
+        """
         rows = self.select(
-            "SELECT b.configuration FROM blocked b JOIN configurations c ON c.id = b.configuration "
-            "JOIN trials t ON t.configuration = b.configuration AND t.template = b.template "
+            "SELECT configuration FROM (SELECT b.configuration, max(coalesce(e.outcome, t.outcome) IN ('ok', 'pruned') "
+            "AND (?1 IS NULL OR s.sha IN (SELECT value FROM json_each(?1)))) AS timed FROM blocked b "
+            "JOIN configurations c ON c.id = b.configuration "
+            "JOIN trials t ON t.configuration = b.configuration "
             "AND (b.problem IS NULL OR b.problem = t.problem) JOIN runs u ON u.id = t.run AND u.device = b.device "
-            "JOIN problems p ON p.id = t.problem AND p.dtype = b.dtype "
+            "JOIN problems p ON p.id = t.problem AND p.dtype = b.dtype JOIN templates s ON s.id = t.template "
             "LEFT JOIN endings e ON e.trial = t.id "
             f"WHERE b.reason <> '' AND b.device = (SELECT id FROM devices WHERE {equal(device_key(device))}) "
             "AND (c.operation, b.dtype) = (?, ?)"
             + (" AND (c.version, c.parameters) = (?, ?)" if configuration else "")
             + (f" AND b.problem = (SELECT id FROM problems WHERE {equal(problem_key(problem))})" if problem else "")
-            + " GROUP BY b.configuration HAVING min(coalesce(e.outcome, t.outcome) IN ('ok', 'pruned'))",
+            + " GROUP BY b.configuration, t.problem, u.protocol) GROUP BY configuration HAVING min(timed)",
             [
+                json.dumps(sorted(template_shas)) if template_shas is not None else None,
                 *device_key(device).values(),
                 *(operation, dtype),
                 *((configuration.version, configuration.to_json()) if configuration else ()),

@@ -98,7 +98,7 @@ class Inspector(Connection):
         return sound(self, "trials", found, _readable_trial, "trial")
 
     def problems(self, operation: str | None = None) -> list[Row]:
-        """The problems that have trials or a best, with their layout and how many trials each has."""
+        """The problems that have trials, with their layout and how many trials each has."""
         where, parameters = _where({"operation": operation})
         found = self.select(
             "SELECT id, operation, dtype, rows, cols, input_stride, output_stride, input_alignment, output_alignment, in_place, "
@@ -106,7 +106,8 @@ class Inspector(Connection):
             "ORDER BY operation, dtype, rows, cols, input_stride, output_stride",
             parameters,
         )
-        return sound(self, "problems", found, lambda row: without_id(require_problem(row)))
+        tried = [row for row in found if row["trials"]]  # a miss or a copy that was noted names a problem, too
+        return sound(self, "problems", tried, lambda row: without_id(require_problem(row)))
 
     def devices(self, operation: str | None = None) -> list[Row]:
         """The devices that trials were taken on, with how many problems have a best on each, and how many of those were replayed.
@@ -142,9 +143,10 @@ class Inspector(Connection):
         return sound(self, "templates", found, without_id)
 
     def misses(self, operation: str | None = None, device: str | None = None) -> list[Row]:
-        """The problems that the dispatcher had no exact answer for, most wanted first."""
+        """The problems that the dispatcher had no exact answer for, most wanted first, less those of sizes that were tuned since."""
         where, parameters = _where({"operation": operation, "device": device})
-        found = self.select(f"SELECT * FROM missed {where} ORDER BY count DESC, rows, cols", parameters)
+        left = f"{where} {'AND' if where else 'WHERE'} NOT EXISTS ({_TUNED_SINCE})"
+        found = self.select(f"SELECT * FROM missed m {left} ORDER BY count DESC, rows, cols", parameters)
         return sound(self, "misses", found, require_problem, "last")
 
     def pins(self, operation: str | None = None) -> list[Row]:
@@ -171,6 +173,11 @@ class Inspector(Connection):
 
 # What has a time that cannot be is left out by itself, and takes nothing from the others of its version.
 _CREDIBLE = f", r.time_us BETWEEN {LEAST_TIME_US} AND {MOST_TIME_US}"
+_TUNED_SINCE = (
+    "SELECT 1 FROM problems p JOIN best b ON b.problem = p.id JOIN devices d ON d.id = b.device "
+    "WHERE (p.operation, p.dtype, p.rows, p.cols, d.name) = (m.operation, m.dtype, m.rows, m.cols, m.device) "
+    "AND b.state IN ('provisional', 'confirmed') AND b.updated >= m.last"
+)
 _STANDING = "f.trial NOT IN (SELECT trial FROM best), replayed, (SELECT min(kind) FROM rounds WHERE trial = f.trial), time_us"
 _BEST_ORDER = "device, operation, dtype, rows, cols, input_stride, output_stride, protocol, protocol_rule"
 
