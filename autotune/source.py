@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 
 from autotune.catalogue import load, shipped
@@ -36,7 +37,8 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _BROKEN_MARK = re.compile(r"[/*]\\[^\S\n]*\n")  # a comment may begin or end here, or not, as a compiler joins lines
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"[ \t]*$', re.MULTILINE)
+_BLANKS = r"(?:[ \t]|/\*[^\n]*?\*/)*"
+_INCLUDE = re.compile(rf'^[ \t]*#{_BLANKS}include{_BLANKS}"([^"\n]+)"[ \t]*(?=$|//|/\*)', re.MULTILINE)
 
 # What decides about a launch and its check. Of what else is declared, some says where a kernel is used, such as `applicable`; the rest is
 # in a configuration, and so in its trials.
@@ -165,6 +167,9 @@ def _expand(path: Path, seen: set[tuple[int, int] | None]) -> str:
     name = f"{path.parent.name}/{path.name}"
 
     def replaced(match: re.Match[str]) -> str:
+        before = takewhile(lambda token: token.start() < match.start(), _TOKEN.finditer(text))
+        if any(match.start() < token.end() for token in before):  # in a comment, or in a literal of several lines
+            return match[0]
         for folder in (path.parent, shipped("templates")):
             included = folder / match[1]
             file = _file(included)

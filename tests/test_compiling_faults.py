@@ -47,6 +47,37 @@ def test_a_byte_order_mark_in_front_makes_no_difference(tmp_path: Path) -> None:
     assert source.expanded(folder / "v0.cu") == plain
 
 
+@pytest.mark.parametrize(
+    "line", ['#include "{}"  // why', '#include"{}"', '# /* a */ include "{}" /* b', '\t#include "{}"/* b */', '#include "{}" // a \\']
+)
+@pytest.mark.parametrize("absolute", [False, True])
+def test_an_include_is_put_in_place_however_it_is_written(line: str, absolute: bool, tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    name = str(folder / "mine.cuh") if absolute else "mine.cuh"
+    (folder / "v0.cu").write_text(f"{line.format(name)}\nb */\nint c;\n")
+    shas = []
+    for text in ("int a;\n", "int other;\n"):
+        (folder / "mine.cuh").write_text(text)
+        source.expanded.cache_clear()
+        expanded = source.expanded(folder / "v0.cu")
+        assert f'#line 1 "twice/mine.cuh"\n{text}\n#line 2 "twice/v0.cu"' in expanded
+        assert "include" not in expanded
+        shas.append(source.identity(expanded))
+    assert shas[0] != shas[1]
+
+
+@pytest.mark.parametrize("around", ["/*\n{}\n*/", "// a \\\n{}\n", 'auto a = R"(\n{}\n)";'])
+def test_an_include_that_a_compiler_skips_is_left_where_it_is(around: str, tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    text = 'int a;  // "\n' + around.format('#include "nowhere.cuh"') + "\n"
+    (folder / "v0.cu").write_text(text + '#include "mine.cuh"\n')
+    (folder / "mine.cuh").write_text("int b;\n")
+    source.expanded.cache_clear()
+    expanded = source.expanded(folder / "v0.cu")
+    assert text in expanded
+    assert "int b;" in expanded
+
+
 # Less than the source takes, and than what is compiled from it.
 @pytest.mark.parametrize(("command", "size"), [("sweep", "4k"), ("verify", "4k"), ("verify", "64k")])
 def test_a_full_cache_disk_is_named_and_how_to_name_another(command: str, size: str, tmp_path: Path) -> None:
