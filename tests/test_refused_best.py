@@ -117,6 +117,34 @@ def test_it_is_shown_as_stale_with_the_reason(database: Database) -> None:
 
 
 @pytest.mark.parametrize("edit", EDITS)
+def test_once_it_is_offered_again_the_one_that_took_its_place_is_stale_and_rebuild_settles_it(edit: str, database: Database) -> None:
+    gone = RANKED[:2]
+    sweep(EDITS[edit](*gone), [PROBLEM], backend(device_of(database)), database, versions=("v1",))
+    assert best(database) == (RANKED[2], "confirmed")
+    assert database.stale(EDITS[edit](*gone)) == []
+    (overtaken,) = database.stale(FULL)
+    assert overtaken["why"] == f"a faster configuration that was refused before is offered again: {RANKED[0]}"
+    database.block(device_of(database), "softmax", RANKED[0], sha("v1"), "float32", "it hums")
+    assert database.stale(FULL) == []  # the next is no faster than what may be noise
+    database.unblock(device_of(database), "softmax", RANKED[0], "float32")
+    database.rebuild({"softmax": FULL})
+    assert best(database) == (RANKED[0], "confirmed")
+    assert database.stale(FULL) == []
+
+
+def test_what_led_a_race_that_was_broken_off_leads_again_and_its_final_is_to_come(database: Database) -> None:
+    device, gone = device_of(database), RANKED[0]
+    with database.write() as connection:
+        connection.execute("DROP TRIGGER rounds_are_only_added")
+        first = "SELECT t.id FROM trials t JOIN configurations c ON c.id = t.configuration WHERE c.parameters = ?"
+        connection.execute(f"UPDATE rounds SET kind = 'race' WHERE kind = 'final' AND trial IN ({first})", (gone.to_json(),))
+    sweep(narrowed(*RANKED[:2]), [PROBLEM], backend(device), database, versions=("v1",))
+    assert best(database) == (RANKED[2], "confirmed")
+    database.rebuild({"softmax": narrowed(RANKED[1])})
+    assert best(database) == (RANKED[0], "provisional")
+
+
+@pytest.mark.parametrize("edit", EDITS)
 @pytest.mark.parametrize("gone", [1, 2])
 def test_the_dispatcher_takes_the_next_best_that_it_can_run(edit: str, gone: int, database: Database) -> None:
     operation = EDITS[edit](*RANKED[:gone])

@@ -13,7 +13,7 @@ from autotune.cli.inspected import BEST, BLOCKED, DEVICES, MISSES, PINS, PROBLEM
 from autotune.cli.options import db_option, dtype_option, kernels_option, operation_of, reading_database, require_known, size_option
 from autotune.cli.output import Column, Form, Row, counted, emit, reading, say
 from autotune.database import Database
-from autotune.database.rebuild import templates_here
+from autotune.database.rebuild import OVERTAKEN, templates_here
 from autotune.element import element
 from autotune.operation import Operation
 from autotune.problem import parse_size
@@ -77,18 +77,24 @@ def best(
 ) -> None:
     filters = _filters(operation, size, dtype, device)
     with _opened(db, operation, device) as database:
-        found = _of_version(database, version, filters, kernels) if version else _marked(database, database.best(**filters), kernels)
+        found, again = (_of_version(database, version, filters, kernels), []) if version else _marked(database, filters, kernels)
         empty = "" if found else _nothing(database, "tuned", {"version": version, **filters})
     columns = BEST + (RUNNER_UP if size and not version else ())
     emit(found, columns, form, empty=empty)
     if form == "table" and columns != BEST and any((row["gap"] or 0) < 0 for row in found):
         say(f"gap below 0: the runner-up tied and was a little faster. {WHICH_IS_BEST}")
+    if form == "table":
+        for why in again:
+            say(f"stale at {why}; autotune rebuild, or the next sweep, settles that")
 
 
-def _marked(database: Database, found: list[Row], kernels: Path | None) -> list[Row]:
-    """The rows of `best`, those that do not hold by the templates and definitions of today marked as stale."""
-    stale = {row["trial"] for operation in _known(found, kernels) for row in database.stale(operation)}
-    return [row | {"state": "stale"} if row["trial"] in stale and row["state"] != "blocked" else row for row in found]
+def _marked(database: Database, filters: dict[str, Any], kernels: Path | None) -> tuple[list[Row], list[str]]:
+    """The rows of `best`, those that do not hold by the templates and definitions of today marked as stale; where a faster one is known."""
+    found = database.best(**filters)
+    stale = {row["trial"]: row["why"] for operation in _known(found, kernels) for row in database.stale(operation)}
+    rows = [row | {"state": "stale"} if row["trial"] in stale and row["state"] != "blocked" else row for row in found]
+    whys = [(row, stale.get(row["trial"], "")) for row in rows]
+    return rows, [f"{row['rows']}x{row['cols']} {row['dtype']}: {why}" for row, why in whys if why.startswith(OVERTAKEN)]
 
 
 def _of_version(database: Database, version: str, filters: dict[str, Any], kernels: Path | None) -> list[Row]:

@@ -46,8 +46,8 @@ BEST = (
         right=False,
         rank=2,
         meaning="confirmed by a final race of the fastest, provisional before that race, stale where the template or its "
-        "definition has changed since or no longer offers the configuration (kernels of your own are known by --kernels), blocked where "
-        "the configuration must not be selected",
+        "definition has changed since, no longer offers the configuration, or offers a faster one again (kernels of your own are known by "
+        "--kernels), blocked where the configuration must not be selected",
     ),
 )
 RUNNER_UP = (

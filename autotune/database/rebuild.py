@@ -1,17 +1,17 @@
 """What `best` is derived from: making it again from the trials, and telling which of it no longer holds."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune import catalogue, source
-from autotune.choice import candidates, choose, in_a_final
 from autotune.configuration import Configuration
 from autotune.database.connection import Row
 from autotune.database.decide import Decider, Settled, State
 from autotune.database.keys import KERNEL_TUNER, device_key, equal, problem_key
 from autotune.database.read import StoredTrial, problem_of
-from autotune.database.sound import sound
+from autotune.database.settling import APART, Order, decide
+from autotune.database.sound import NONSENSE, sound
 from autotune.database.usable import Judge
 from autotune.device import Device
 from autotune.errors import UsageError
@@ -19,8 +19,23 @@ from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.trial import Environment, TimingProtocol
 
+OVERTAKEN = "a faster configuration that was refused before is offered again"
+
+# Confirmed bests beside which another configuration raced and was faster: few, so that only these are looked at closely.
+_FASTER = """
+SELECT DISTINCT b.trial AS best, d.name AS device, q.name AS protocol, q.rule, p.operation, p.rows, p.cols, p.dtype, p.input_stride,
+       p.output_stride, p.input_alignment, p.output_alignment, p.in_place
+FROM best b
+JOIN problems p ON p.id = b.problem AND p.operation = ?
+JOIN devices d ON d.id = b.device
+JOIN protocols q ON q.id = b.protocol
+JOIN trials t ON t.problem = b.problem AND t.configuration <> b.configuration
+JOIN runs u ON u.id = t.run AND u.device = b.device AND u.protocol = b.protocol
+JOIN rounds r ON r.id = (SELECT id FROM rounds WHERE trial = t.id ORDER BY kind, number DESC LIMIT 1)
+WHERE b.state = 'confirmed' AND r.kind IN ('final', 'race') AND r.time_us * ? < b.time_us
+"""
+
 Touched = set[tuple[int, int]]  # devices and problems by their ids
-Order = Mapping[Configuration, int]  # the place of each configuration in the order in which they are declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +81,30 @@ class Rebuilder(Decider, Judge):
 
     def stale(self, operation: Operation, environment: Environment | None = None) -> list[Row]:
         """The rows of `best` that should be settled again, each with `why`: another template, definition, compiler or driver, or a
-        configuration that is no longer declared or applicable.
+        configuration that is no longer declared or applicable, or beside which a faster one is so again.
 
         The first two make a time a prior and no more. Compiler and driver leave it in use until it is confirmed or replaced.
         """
         current = templates_here(operation)
         devices = self.devices_measured()
+        overtaken = self._overtaken(operation, devices)
         reasons = (
-            (row, _why_stale(row, current, environment) or _why_refused(row, operation, devices)) for row in self.best(operation.name)
+            (row, _why_stale(row, current, environment) or _why_refused(row, operation, devices) or overtaken.get(row["trial"], ""))
+            for row in self.best(operation.name)
         )
         return [row | {"state": "stale", "why": why} for row, why in reasons if why]
 
     def _rebuild(self, operation: Operation, order: Order, device: Device, timing: TimingProtocol, problem: Problem) -> bool:
         """Settle one problem by its trials; False when none of them is of today's templates."""
-        current = templates_here(operation)
-        trials = [t for t in self.trials(device, timing, problem) if t.template_sha == current.get(t.configuration.version)]
-        trials = [t for t in trials if not t.replayed] or trials
-        blocked = self.blocked(device, problem.operation, problem.dtype, problem, template_shas=set(current.values()))
-        tried = dict.fromkeys(t.configuration for t in trials if t.configuration not in blocked)
-        allowed = {c: order[c] for c in operation.offered(tried, problem, device)}
-        found = candidates(trials, allowed)
+        trials, blocked = self._present(operation, device, timing, problem)
+        allowed = {c: order[c] for c in _offered(operation, trials, blocked, problem, device)}
         before = self.settled(device, timing, problem)
-        if not found:
+        found = decide(trials, allowed)
+        if found is None:
             if before is None or before.configuration.version != KERNEL_TUNER:
                 self._mark(before, "blocked" if before and before.configuration in blocked else "stale")
             return False
-        choice = choose(found)
+        choice, confirmed = found
         winner = _evidence(trials, choice.configuration)
         settled = Settled(
             configuration=choice.configuration,
@@ -102,7 +115,7 @@ class Rebuilder(Decider, Judge):
             spread=choice.spread,
             tried=len({t.configuration for t in trials}),
             bytes_moved=operation.bytes_moved(problem),
-            state="confirmed" if in_a_final(trials, allowed) else "provisional",
+            state="confirmed" if confirmed else "provisional",
             runner_up=choice.runner_up,
             runner_up_us=choice.runner_up_us,
             gap=choice.gap,
@@ -112,6 +125,41 @@ class Rebuilder(Decider, Judge):
         )
         self.settle(winner.run_id, device, timing, problem, settled)
         return True
+
+    def _present(
+        self, operation: Operation, device: Device, timing: TimingProtocol, problem: Problem
+    ) -> tuple[list[StoredTrial], Container[Configuration]]:
+        """The trials of a problem that are of today's templates, those that were measured rather than replayed; and what is blocked."""
+        current = templates_here(operation)
+        trials = [t for t in self.trials(device, timing, problem) if t.template_sha == current.get(t.configuration.version)]
+        blocked = self.blocked(device, problem.operation, problem.dtype, problem, template_shas=set(current.values()))
+        return [t for t in trials if not t.replayed] or trials, blocked
+
+    def _overtaken(self, operation: Operation, devices: Sequence[Device]) -> dict[int, str]:
+        """The trials of bests beside which a faster configuration can be used and raced, with why that is: it was refused in between.
+
+        Only times that were taken with the driver and compiler of the best are compared with its own.
+        """
+        rows = self.select(_FASTER, (operation.name, 1 + APART))
+        found: dict[int, str] = {}
+        for row in rows:
+            try:
+                problem = problem_of(row)
+            except NONSENSE:  # which reading the best itself has told
+                continue
+            for device in (d for d in devices if d.name == row["device"]):
+                timing = next((t for t in self.protocols_measured(device) if (t.name, t.rule) == (row["protocol"], row["rule"])), None)
+                settled = self.settled(device, timing, problem) if timing else None
+                if timing is None or settled is None or settled.trial_id != row["best"]:
+                    continue
+                trials, blocked = self._present(operation, device, timing, problem)
+                tools = next(((t.driver, t.compiler) for t in trials if t.trial_id == row["best"]), None)
+                trials = [t for t in trials if (t.driver, t.compiler) == tools]
+                allowed = _offered(operation, trials, blocked, problem, device)
+                decided = decide(trials, {c: place for place, c in enumerate(allowed)})
+                if decided and decided[0].configuration != settled.configuration and decided[0].time_us * (1 + APART) < settled.time_us:
+                    found[row["best"]] = f"{OVERTAKEN}: {decided[0].configuration}"
+        return found
 
     def touched(
         self, device: Device, operation: str, configuration: Configuration | None, dtype: str, problem: Problem | None = None
@@ -190,6 +238,12 @@ class Rebuilder(Decider, Judge):
         if settled is not None and settled.state != state:
             with self.write() as connection:
                 connection.execute("UPDATE best SET state = ? WHERE trial = ?", (state, settled.trial_id))
+
+
+def _offered(
+    operation: Operation, trials: Iterable[StoredTrial], blocked: Container[Configuration], problem: Problem, device: Device
+) -> list[Configuration]:
+    return list(operation.offered(dict.fromkeys(t.configuration for t in trials if t.configuration not in blocked), problem, device))
 
 
 def templates_here(operation: Operation) -> dict[str, str]:
