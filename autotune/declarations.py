@@ -45,6 +45,8 @@ def parameters(path: Path, value: Any) -> dict[str, tuple[Value, ...]]:
     good = good and all(_is_count(each) or _is_identifier(each) for them in value.values() for each in them)
     accepted = "give each name a tuple of whole numbers from 0 to 2^63 - 1 or identifiers"
     _require(good, path, "PARAMETERS", value, accepted)
+    twice = [name for name, them in value.items() if len(set(them)) < len(them)]
+    _require(not twice, path, "PARAMETERS", value, f"give each value of {', '.join(twice)} once")
     return {name: tuple(them) for name, them in value.items()}
 
 

@@ -46,7 +46,7 @@ def checked_proposals(path: Path, function: Callable[..., Any]) -> Callable[...,
         try:
             for proposal in function(*arguments):
                 name, chosen = proposal if proposal.__class__ is tuple and len(proposal) == 2 else (None, None)
-                if name.__class__ is not str or chosen.__class__ is not dict:
+                if name.__class__ is not str or chosen.__class__ is not dict or any(map(_too_large, chosen.values())):
                     raise _refused(path, function, arguments, proposal, 'yield versions with parameters, such as ("v0", {"block": 256})')
                 yield name, chosen
         except OURS:
@@ -131,6 +131,10 @@ def _refused(path: Path, function: Callable[..., Any], arguments: tuple[Any, ...
 def _failed(path: Path, function: Callable[..., Any], arguments: tuple[Any, ...], error: Exception | SystemExit) -> UsageError:
     why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return UsageError(f"{function.__name__} of {path} fails for {_spoken(arguments)} ({why}); correct it there")
+
+
+def _too_large(value: object) -> bool:
+    return isinstance(value, int) and abs(value) > MOST
 
 
 def _spoken(arguments: tuple[Any, ...]) -> str:

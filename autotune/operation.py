@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 PACKS_A_THREAD = (1, 2, 3, 4, 6, 8, 16)
+MOST_PROPOSALS = 64  # several times what the shipped operations propose for one problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Operation:
 
         Whether it is applicable is another question.
         """
-        version, relative = configuration.version, configuration.parameters[0][0] == "packs"
+        version, relative = configuration.version, [name for name, _ in configuration.parameters[:1]] == ["packs"]
         fitted = self.fitted_parameters.get(version, ())
         if self.fit is None or not (fitted or relative):
             return configuration
@@ -118,8 +120,11 @@ class Operation:
             return None
 
     def defaults(self, problem: Problem, device: Device, versions: Container[str] | None = None) -> Iterator[Configuration]:
-        """What the operation proposes for `problem` without any measurement, best first; of `versions` alone when they are given."""
-        for name, chosen in self.default(problem, device) if self.default is not None else ():
+        """What the operation proposes for `problem` without any measurement, best first; of `versions` alone when they are given.
+
+        No more than MOST_PROPOSALS are read, for a generator need not end. One that lacks a parameter proposes nothing.
+        """
+        for name, chosen in islice(self.default(problem, device), MOST_PROPOSALS) if self.default is not None else ():
             version = self.versions.get(name)
             if version is None or problem.dtype not in version.dtypes or (versions is not None and name not in versions):
                 continue

@@ -11,6 +11,7 @@ from autotune.configuration import Configuration
 from autotune.definition import Bounds, Launch, Verdict, all_of
 from autotune.device import EMULATOR
 from autotune.errors import UsageError
+from autotune.operation import MOST_PROPOSALS
 from autotune.problem import Problem
 from tests.command import refused, run
 from tests.test_declared import TEMPLATE
@@ -62,6 +63,11 @@ AT_LOADING = [
     ("PARAMETERS", '{"a block": (32,)}', "{'a block': (32,)}; give each name a tuple"),
     ("PARAMETERS", '{"block": (0x' + "f" * 4300 + ",)}", "a value too long to be shown; give each name a tuple"),
     ("PARAMETERS", '{"block": (2**63,)}', "{'block': (9223372036854775808,)}; give each name a tuple"),
+    (
+        "PARAMETERS",
+        '{"block": (64, 64, 128), "unroll": (1, 2)}',
+        "{'block': (64, 64, 128), 'unroll': (1, 2)}; give each value of block once",
+    ),
     ("DTYPES", '"float32"', "'float32'; give a tuple of names from float32, float16, bfloat16"),
     ("DTYPES", '("double",)', "('double',); give a tuple of names from"),
     ("DTYPES", "()", "(); give a tuple of names from"),
@@ -162,11 +168,24 @@ def test_bytes_that_no_problem_moves_are_refused(value: str, tmp_path: Path) -> 
         catalogue.load("twice", tmp_path).bytes_moved(PROBLEM)
 
 
-@pytest.mark.parametrize("value", ["['v0']", "[('v0', 32)]", "[(0, {})]", "None", "[None]"])
+@pytest.mark.parametrize("value", ["['v0']", "[('v0', 32)]", "[(0, {})]", "None", "[None]", "[('v0', {'block': 10**400})]"])
 def test_proposals_that_are_no_versions_with_parameters_are_refused(value: str, tmp_path: Path) -> None:
     folder = written(tmp_path, default=f"lambda problem, device: {value}")
     with pytest.raises(UsageError, match=f"of {folder / 'operation.py'} "):
         list(catalogue.load("twice", tmp_path).defaults(PROBLEM, EMULATOR))
+
+
+@pytest.mark.parametrize("fitted", ["{}", '{"v0": ("block",)}'])
+@pytest.mark.parametrize("chosen", ["{}", '{"nothing": 1}'])
+def test_a_proposal_that_lacks_a_parameter_proposes_nothing(chosen: str, fitted: str, tmp_path: Path) -> None:
+    written(tmp_path, FITTED=fitted, default=f'lambda problem, device: [("v0", {chosen}), ("v7", {{}})]')
+    assert list(catalogue.load("twice", tmp_path).defaults(PROBLEM, EMULATOR)) == []
+
+
+@pytest.mark.parametrize(("name", "count"), [("v0", MOST_PROPOSALS), ("v7", 0)])
+def test_proposals_without_an_end_are_read_so_far(name: str, count: int, tmp_path: Path) -> None:
+    written(tmp_path, default=f'lambda problem, device: iter(lambda: ("{name}", {{"block": 32}}), None)')
+    assert list(catalogue.load("twice", tmp_path).defaults(PROBLEM, EMULATOR)) == [FIRST] * count
 
 
 def test_a_launch_of_no_blocks_is_applicable_to_nothing_but_an_empty_problem(tmp_path: Path) -> None:

@@ -114,6 +114,11 @@ def test_errors_of_the_engine_arrive_as_they_are(worker: Worker) -> None:
     assert worker.generation == 1
 
 
+@pytest.mark.parametrize("timeout_s", [2.0**31, 1e300])
+def test_an_answer_is_waited_for_as_long_as_the_system_can(timeout_s: float, worker: Worker) -> None:
+    assert worker.call("add", 1, timeout_s=timeout_s) == 6
+
+
 def test_a_discarded_child_is_replaced(worker: Worker) -> None:
     worker.call("add", 1)
     worker.discard()

@@ -22,6 +22,7 @@ from autotune.trial import Failure, Outcome
 
 START_TIMEOUT_S = 120.0  # importing PyCUDA and making a context takes a second or two; a cold network disk can take far longer
 CLOSE_TIMEOUT_S = 5.0
+MOST_WAIT_S = 1e6  # the system's own bound is 2^31 ms, and a launch of 2^31 blocks is given longer than that
 
 
 class Worker:
@@ -115,7 +116,7 @@ class Worker:
         said_before = os.fstat(self._said.fileno()).st_size
         try:
             self._connection.send(request)
-            if not self._connection.poll(timeout_s):
+            if not self._connection.poll(min(timeout_s, MOST_WAIT_S)):
                 self.discard()
                 raise Failure(Outcome.TIMEOUT, f"no answer within {timeout_s:g} s, so its process was killed")
             kind, value = self._connection.recv()
