@@ -1,6 +1,7 @@
 """The example of docs/own_kernels.md, right and with a mistake in it: what `verify` and `sweep` say of it."""
 
 import dataclasses
+import json
 import re
 import shlex
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.database import Database
 from autotune.definition import Bounds, Launch
 from autotune.operation import Tolerance
 from tests.command import rows
@@ -121,6 +123,36 @@ def test_the_closing_table_and_the_best_of_a_version_leave_out_what_can_no_longe
     assert "; none of them can be used\n" in done
     assert not re.search(r"^v0 ", done, re.MULTILINE)
     assert len(autotune(*listed).stdout.splitlines()) <= 1
+
+
+def test_inspect_and_explain_say_that_a_faster_one_is_offered_again(mine: Path, tmp_path: Path) -> None:
+    db, size = tmp_path / "x.sqlite", "4x20000"
+    swept = ("sweep", "halve", "--kernels", mine, "--size", size, "--db", db)
+    autotune(*swept)
+    with Database(db) as database:
+        (row,) = database.best()
+        with database.write() as connection:  # the times of emulated kernels are close, and only what is clearly faster counts
+            connection.execute("DROP TRIGGER rounds_are_only_added")
+            fast = "SELECT t.id FROM trials t JOIN configurations c ON c.id = t.configuration WHERE c.parameters = ?"
+            changed = "time_us = 1, median_us = 1, samples_us = '[1]'"
+            connection.execute(
+                f"UPDATE rounds SET {changed} WHERE trial IN ({fast})", (json.dumps(row["parameters"], separators=(",", ":")),)
+            )
+    definition = mine / "halve" / "v0.py"
+    before, block = definition.read_text(), row["parameters"]["block"]
+    refused = f"all_of((configuration['block'] != {block}, 'not now'))"
+    definition.write_text(before.replace("all_of()", refused))
+    autotune(*swept)
+    definition.write_text(before)
+    why = (
+        f"a faster configuration that was refused before is offered again: v0 block {block}; `autotune rebuild --db {db} --kernels {mine}`"
+    )
+    known = ("--kernels", mine, "--db", db)
+    assert why in " ".join(autotune("inspect", "best", *known).stdout.split())
+    assert why in " ".join(autotune("explain", "halve", size, *known).stdout.split())
+    done = [sys.executable, "-m", "autotune", "rebuild", "--db", str(db), "--kernels", str(mine)]
+    subprocess.run(done, check=True, capture_output=True)
+    assert why not in " ".join(autotune("explain", "halve", size, *known).stdout.split())
 
 
 def test_a_sweep_that_may_try_nothing_says_what_is_blocked_and_its_command_has_all_of_it_tried_again(

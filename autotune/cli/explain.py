@@ -11,9 +11,10 @@ import click
 from autotune import source
 from autotune.choice import WHICH_IS_BEST
 from autotune.cli.inspected import explained
-from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of, require_readable
+from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of, rebuilding, require_readable
 from autotune.cli.output import Column, Form, Row, emit, microseconds, on_device, percent, reading, say
 from autotune.database import Database, shipped_databases
+from autotune.database.rebuild import OVERTAKEN
 from autotune.dispatch.explain import explain
 from autotune.dispatch.knowledge import Tuned
 from autotune.dispatch.selection import Candidate, Explanation
@@ -113,6 +114,8 @@ def explain_command(
             nearest = f"the nearest size is {story.beyond.rows}x{story.beyond.cols}"
             say(f"{story.problem.size} lies beyond what was tuned ({nearest}), so how far this is behind the best is not known")
     emit(rows, CANDIDATES, form)
+    if form == "table" and (why := _overtaken(story, kernels)):
+        say(f"{why}; `{rebuilding(db, kernels)}`, or the next sweep, settles that")
     if form == "table" and story.nearest:
         emit([_row(candidate, story, replayed) for candidate in story.nearest], NEAREST, "table", title="nearest tuned sizes")
 
@@ -129,6 +132,18 @@ def source_command(operation: str, size: str, dtype: str | None, device: str | N
     version = operation_of(operation, kernels).version(story.chosen.configuration.version)
     click.echo(f"// {story.problem} on {story.device.name}: {story.chosen.configuration}, tier {story.tier}")
     click.echo(source.render(version, [story.chosen.configuration], story.problem.dtype) + source.defined(version), nl=False)
+
+
+def _overtaken(story: Explanation, kernels: Path | None) -> str:
+    """Why what runs is not the fastest that was measured at this very size, as far as the user's own database tells; "" where it is."""
+    tuned = story.chosen.tuned if story.chosen and story.chosen.tier == "exact" else None
+    if tuned is None or any(tuned.path.samefile(other) for other in shipped_databases()):
+        return ""
+    with Database(tuned.path, mode="read") as database:
+        stale = database.stale(operation_of(story.problem.operation, kernels))
+    size = (tuned.device, tuned.dtype, tuned.rows, tuned.cols)
+    same = (row["why"] for row in stale if (row["device"], row["dtype"], row["rows"], row["cols"]) == size)
+    return next((why for why in same if why.startswith(OVERTAKEN)), "")
 
 
 def _named(path: Path) -> str:

@@ -10,7 +10,16 @@ import click
 from autotune.catalogue import operation_names
 from autotune.choice import WHICH_IS_BEST
 from autotune.cli.inspected import BEST, BLOCKED, DEVICES, MISSES, PINS, PROBLEMS, RUNNER_UP, TRIALS, VERSIONS, explained
-from autotune.cli.options import db_option, dtype_option, kernels_option, operation_of, reading_database, require_known, size_option
+from autotune.cli.options import (
+    db_option,
+    dtype_option,
+    kernels_option,
+    operation_of,
+    reading_database,
+    rebuilding,
+    require_known,
+    size_option,
+)
 from autotune.cli.output import Column, Form, Row, counted, emit, reading, say
 from autotune.database import Database
 from autotune.database.rebuild import OVERTAKEN, templates_here
@@ -85,7 +94,7 @@ def best(
         say(f"gap below 0: the runner-up tied and was a little faster. {WHICH_IS_BEST}")
     if form == "table":
         for why in again:
-            say(f"stale at {why}; autotune rebuild, or the next sweep, settles that")
+            say(f"stale at {why}; `{rebuilding(db, kernels)}`, or the next sweep, settles that")
 
 
 def _marked(database: Database, filters: dict[str, Any], kernels: Path | None) -> tuple[list[Row], list[str]]:
