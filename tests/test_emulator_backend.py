@@ -1,13 +1,15 @@
 """The emulator as a backend: what a sweep gets from it for right kernels and for every kind of wrong one."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autotune.backends import Backend
+from autotune.backends import Backend, emulator
 from autotune.backends.emulator import EmulatorBackend
 from autotune.configuration import Configuration
+from autotune.definition import Launch
 from autotune.device import EMULATOR
 from autotune.operation import Operation
 from autotune.problem import Problem
@@ -236,6 +238,18 @@ def test_what_is_made_of_memory_or_of_lanes_that_were_not_written_was_written_it
 def test_a_workspace_is_zeroed_once(backend: EmulatorBackend, twice: Operation, instances: dict[int, Instance]) -> None:
     with backend.open(twice, Problem("twice", 9, 33)) as bench:
         assert bench.check(instances[11]).max_error == 0
+
+
+def test_a_launch_of_as_many_blocks_as_a_grid_holds_is_not_waited_for_without_an_end(
+    backend: EmulatorBackend, twice: Operation, instances: dict[int, Instance], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert emulator.MOST_LAUNCHES_S == 3600
+    monkeypatch.setattr(emulator, "MOST_LAUNCHES_S", 0.5)
+    version = replace(twice.version("v0"), launch=lambda configuration, problem, device: Launch(blocks=2**31 - 1))
+    with backend.open(replace(twice, versions={"v0": version}), Problem("twice", 9, 33)) as bench:
+        with pytest.raises(Failure) as failure:
+            bench.check(instances[7])
+        assert failure.value.outcome == Outcome.TIMEOUT
 
 
 def test_two_problems_may_be_open_when_a_kernel_brings_the_child_down(

@@ -31,6 +31,7 @@ MOST_INSTANCES_PER_UNIT = 12  # one instance costs 0.2 s to compile and each fur
 # Far above what was ever measured, and added to the hang timeout: a launch that hangs is found at once, one that loops only by time.
 SECONDS_PER_ELEMENT = 1e-6
 SECONDS_PER_THREAD = 50e-6
+MOST_LAUNCHES_S = 3600.0  # for a definition may ask for 2^31 blocks
 
 
 class EmulatorBackend:
@@ -145,7 +146,7 @@ class EmulatorBench:
                 raise ProblemFailure(failure.outcome, f"{self._problem} cannot be set up again: {failure.message}") from failure
         with _room():
             library = build.store(instance.binary)
-        timeout_s = self._worker.hang_timeout_s + launches * self._launch_s(instance.configuration)
+        timeout_s = self._worker.hang_timeout_s + min(launches * self._launch_s(instance.configuration), MOST_LAUNCHES_S)
         return self._worker.call(method, self._key, library, instance.symbol, instance.configuration, *arguments, timeout_s=timeout_s)
 
     def _launch_s(self, configuration: Configuration) -> float:

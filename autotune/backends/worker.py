@@ -22,7 +22,7 @@ from autotune.trial import Failure, Outcome
 
 START_TIMEOUT_S = 120.0  # importing PyCUDA and making a context takes a second or two; a cold network disk can take far longer
 CLOSE_TIMEOUT_S = 5.0
-MOST_WAIT_S = 1e6  # the system's own bound is 2^31 ms, and a launch of 2^31 blocks is given longer than that
+MOST_WAIT_S = 1e6  # the system's own bound is 2^31 ms, and a problem that will not fit into memory is given longer to be set up
 
 
 class Worker:
