@@ -13,7 +13,7 @@ constexpr int most_blocks = 264;   // of a row, as the definition says
 constexpr int counter_bytes = 32;  // a counter has a sector of the L2 cache to itself
 using Word = unsigned long long;
 
-// The parts of all `split` blocks of a row put together by one warp; their sums are at most `most`. Returns whether all were there in time.
+// The parts of all `split` blocks of a row put together by one warp; the sum of each is at most `most`. Returns whether all were there in time.
 template <class PartExp, int most>
 __device__ __forceinline__ bool gather(const Word* published, int split, Partial& all) {
     constexpr int count = 4;  // words a lane reads at once
@@ -36,9 +36,10 @@ __device__ __forceinline__ bool gather(const Word* published, int split, Partial
         }
 #pragma unroll
         for (int i = 0; i < count; i++) part[i] = partial_of(word[i]);
-        all = combine_partials<PartExp, lanes_per_warp, most>(part);
+        // A lane's sum is that of the parts that it has read, and of its share in those before: the less it may be, the finer the units.
+        all = combine_partials<PartExp, lanes_per_warp, (count + most_blocks / lanes_per_warp + 1) * most>(part);
         if (first - lane + count * lanes_per_warp >= split) return true;
-        part[count] = {all.maximum, lane == 0 ? all.sum : 0.0f};
+        part[count] = {all.maximum, all.sum * (1.0f / lanes_per_warp)};
     }
 }
 
@@ -73,7 +74,7 @@ __device__ __forceinline__ void softmax_v10(Element* output, const Element* inpu
         const Partial here = combine_shared<PartExp, warps, lanes_per_warp * Part::most>(partial);
         if (thread == 0) store_word(published + rank, word_of(here));
         Partial all;
-        const bool complete = gather<PartExp, most_blocks * block * Part::most>(published, split, all);
+        const bool complete = gather<PartExp, block * Part::most>(published, split, all);
         if (thread == 0) {
             total[0] = all;
             gathered[0] = complete;
