@@ -1,6 +1,7 @@
 // Stands in for templates/softmax/partial.cuh in a floor: the same exchange of (maximum, sum), with sums that are only added.
 
 #include "exponential.cuh"
+#include "part.cuh"
 #include "warp.cuh"
 
 constexpr float least_maximum = -0x1.fffffep127f;
@@ -12,10 +13,6 @@ struct PartExponential : Exponential {
 };
 
 __device__ __forceinline__ float inverse_of(float sum) { return sum; }
-
-struct alignas(8) Partial {
-    float maximum, sum;
-};
 
 template <class PartExp, int width, int most, int count>
 __device__ __forceinline__ Partial combine_partials(const Partial (&part)[count]) {
@@ -40,11 +37,4 @@ __device__ __forceinline__ Partial combine_shared(const Partial* partial) {
         if (i * width + lane < count) part[i] = partial[i * width + lane];
     }
     return combine_partials<PartExp, width, elements * each>(part);
-}
-
-__device__ __forceinline__ unsigned long long word_of(Partial partial) {
-    return static_cast<unsigned long long>(__float_as_uint(partial.sum)) << 32 | __float_as_uint(partial.maximum);
-}
-__device__ __forceinline__ Partial partial_of(unsigned long long word) {
-    return {__uint_as_float(static_cast<unsigned>(word)), __uint_as_float(static_cast<unsigned>(word >> 32))};
 }

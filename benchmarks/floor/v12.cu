@@ -36,7 +36,7 @@ __device__ __forceinline__ void softmax_v12(Element* output, const Element* inpu
     Partial all = {maximum, threads < lanes_per_warp ? combine_lanes<Sum, threads>(part) : warp_sum<lanes_per_warp, items>(part)};
     if constexpr (warps > 1) {
         SHARED_ARRAY(Partial, partial, warps);
-        if (lane % lanes_per_warp == 0) partial[lane / lanes_per_warp] = all;
+        put_partial(&partial[lane / lanes_per_warp], all, lane % lanes_per_warp == 0);
         __syncthreads();
         all = combine_shared<PartExp, warps, lanes_per_warp * items>(partial);
     }

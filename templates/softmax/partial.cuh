@@ -5,20 +5,22 @@
 
 #include "batch.cuh"
 #include "exponential.cuh"
+#include "part.cuh"
 #include "warp.cuh"
 
 constexpr float least_maximum = -0x1.fffffep127f;
 
-// exp(x - maximum) where `maximum` is that of a part, and not -inf.
+// exp(x - maximum) where `maximum` is that of a part, and not -inf. The difference comes first: nothing overflows, however large they are,
+// and between the maximum and what needs it there is nothing to do, which counts where a warp has little to load.
 template <int element_bytes>
-struct PartExponential : Exponential {
-    using Exponential::Exponential;
+struct PartExponential {
+    float maximum;
 
-    // What a sum against the maximum `from` must be multiplied with to be one against `to`: the roundings of both offsets cancel.
-    static __device__ __forceinline__ float factor(float from, float to) {
-        const Exponential a(from), b(to);
-        return exp2_fast(fmaf(a.shift - b.shift, log2_e, __fsub_rn(a.offset, b.offset)));
-    }
+    __device__ __forceinline__ explicit PartExponential(float maximum) : maximum(maximum) {}
+    __device__ __forceinline__ float operator()(float x) const { return exp2_fast((x - maximum) * Exponential::log2_e); }
+
+    // What a sum against the maximum `from` must be multiplied with to be one against `to`.
+    static __device__ __forceinline__ float factor(float from, float to) { return PartExponential(to)(from); }
 };
 
 // Of 16 bits, elements of 2^24 and more are 2^16 and more apart, so only those that equal the maximum count. A product with 2^-8 is
@@ -54,18 +56,14 @@ __device__ __forceinline__ float inverse_of(float sum) {
 #endif
 }
 
-// The maximum of a part of a row, and the sum of exp(x - maximum) over it.
-struct alignas(8) Partial {
-    float maximum, sum;
-};
-
 // `count` parts that each lane has, of which each group of `width` neighbouring lanes of a warp has the same ones, put together in all
 // lanes. The maximum comes first, so that all are brought to it at the same time. No lane's sum is more than `most`.
 template <class PartExp, int width, int most, int count>
 __device__ __forceinline__ Partial combine_partials(const Partial (&part)[count]) {
-    float maximum = part[0].maximum, sum[count];
+    float largest[count], sum[count];
 #pragma unroll
-    for (int i = 1; i < count; i++) maximum = fmaxf(maximum, part[i].maximum);
+    for (int i = 0; i < count; i++) largest[i] = part[i].maximum;
+    float maximum = fold_values<Max, count>(largest);
     if constexpr (width > 1) maximum = warp_maximum(maximum);
 #pragma unroll
     for (int i = 0; i < count; i++) sum[i] = part[i].sum * PartExp::factor(part[i].maximum, maximum);
@@ -86,12 +84,4 @@ __device__ __forceinline__ Partial combine_shared(const Partial* partial) {
         if (i * width + lane < count) part[i] = partial[i * width + lane];
     }
     return combine_partials<PartExp, width, elements * each>(part);
-}
-
-// A part as the 64 bits that are exchanged, and back.
-__device__ __forceinline__ unsigned long long word_of(Partial partial) {
-    return static_cast<unsigned long long>(__float_as_uint(partial.sum)) << 32 | __float_as_uint(partial.maximum);
-}
-__device__ __forceinline__ Partial partial_of(unsigned long long word) {
-    return {__uint_as_float(static_cast<unsigned>(word)), __uint_as_float(static_cast<unsigned>(word >> 32))};
 }

@@ -9,6 +9,19 @@
 
 enum Edges { exact, masked };
 
+// An address in global memory that is computed where this stands. Otherwise it is computed under the condition of the load that it is for,
+// after that is known, and a kernel that has little else to do loads later.
+template <class T>
+__device__ __forceinline__ const T* computed_here(const T* address) {
+#ifdef AUTOTUNE_EMULATOR
+    return address;
+#else
+    size_t global = __cvta_generic_to_global(address);
+    asm volatile("" : "+l"(global));
+    return static_cast<const T*>(__cvta_global_to_generic(global));
+#endif
+}
+
 template <class Element, int vector, Edges edges>
 struct Row {
     using Packed = Words<Element, vector>;
@@ -19,30 +32,30 @@ struct Row {
     int cols;
     int packs;
     bool outermost;
+    bool exists;  // or it has no packs
 
     __device__ __forceinline__ Row(Element* output, const Element* input, long long row, long long rows, long long cols,
-                                   long long output_stride, long long input_stride)
-        : cols(static_cast<int>(cols)) {
+                                   long long output_stride, long long input_stride, bool exists = true)
+        : cols(static_cast<int>(cols)), exists(exists) {
         const Element* const x = input + row * input_stride;
         Element* const y = output + row * output_stride;
         lead = edges == masked ? static_cast<int>(reinterpret_cast<unsigned long long>(x) / sizeof(Element) % vector) : 0;
         source = reinterpret_cast<const Packed*>(x - lead);
         target = reinterpret_cast<Packed*>(y - lead);
         packs = edges == masked ? (lead + this->cols + vector - 1) / vector : this->cols / vector;
-        if (row >= rows) this->cols = packs = 0;
         outermost = row * input_stride < vector || (rows - 1 - row) * input_stride < vector;
     }
 
     // Whether pack `j` reaches over an edge of the row.
     __device__ __forceinline__ bool edge(int j) const {
-        return edges == masked && ((j == 0 && lead > 0) || (j == packs - 1 && (lead + cols) % vector != 0));
+        return edges == masked && exists && ((j == 0 && lead > 0) || (j == packs - 1 && (lead + cols) % vector != 0));
     }
     __device__ __forceinline__ bool inside(int j, int e) const {
         return static_cast<unsigned>(j * vector + e - lead) < static_cast<unsigned>(cols);
     }
 
     // Whether pack `j` is loaded by one instruction. If not, it is outside, or `fill_edge` loads it.
-    __device__ __forceinline__ bool whole(int j) const { return j < packs && !(outermost && edge(j)); }
+    __device__ __forceinline__ bool whole(int j) const { return exists && j < packs && !(outermost && edge(j)); }
 
     // An edge pack, given as `whole` says: its elements outside the row become -inf.
     __device__ __forceinline__ void fill_edge(Packed& pack, int j) const {
@@ -61,7 +74,7 @@ struct Row {
         if (edge(j)) store_edge(j, pack);
     }
     __device__ __forceinline__ void store_whole(int j, const Packed& pack) const {
-        if (j < packs && !edge(j)) target[j] = pack;
+        if (exists && j < packs && !edge(j)) target[j] = pack;
     }
     __device__ __forceinline__ void store_edge(int j, const Packed& pack) const {
         Bits* const element = reinterpret_cast<Bits*>(target + j);

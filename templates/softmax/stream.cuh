@@ -7,10 +7,11 @@
 // Packs j, j + stride, ... of a row, -inf where there is none. No load waits for another.
 template <int count, class Element, int vector, Edges edges>
 __device__ __forceinline__ void load_packs(Words<Element, vector>* pack, const Row<Element, vector, edges>& row, int j, int stride) {
+    const auto* const source = edges == exact ? computed_here(row.source + j) : row.source + j;
 #pragma unroll
     for (int i = 0; i < count; i++) {
         pack[i] = Words<Element, vector>::nothing();
-        if (row.whole(j + i * stride)) pack[i] = row.source[j + i * stride];
+        if (row.whole(j + i * stride)) pack[i] = source[i * stride];
     }
     if constexpr (edges == masked) {
 #pragma unroll

@@ -68,7 +68,7 @@ __device__ __forceinline__ void softmax_v10(Element* output, const Element* inpu
     SHARED_ARRAY(Partial, partial, warps);
     SHARED_ARRAY(Partial, total, 1);
     SHARED_ARRAY(bool, gathered, 1);
-    if (thread % lanes_per_warp == 0) partial[warp] = mine;
+    put_partial(&partial[warp], mine, thread % lanes_per_warp == 0);
     __syncthreads();  // every warp's part is written before the first warp reads them all
     if (warp == 0) {
         const Partial here = combine_shared<PartExp, warps, lanes_per_warp * Part::most>(partial);

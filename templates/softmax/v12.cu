@@ -37,7 +37,7 @@ __device__ __forceinline__ void softmax_v12(Element* output, const Element* inpu
         scale = inverse_of(sum);
     } else {
         SHARED_ARRAY(Partial, partial, warps);
-        if (lane % lanes_per_warp == 0) partial[lane / lanes_per_warp] = {maximum, sum};
+        put_partial(&partial[lane / lanes_per_warp], {maximum, sum}, lane % lanes_per_warp == 0);
         __syncthreads();  // every warp's part is written before any warp reads them all
         const Partial all = combine_shared<PartExp, warps, lanes_per_warp * items>(partial);
         scale = inverse_of(all.sum) * PartExp::factor(maximum, all.maximum);

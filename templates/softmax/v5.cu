@@ -19,7 +19,7 @@ __device__ __forceinline__ void softmax_v5(Element* output, const Element* input
     // Load and reduce: each thread its part of the row against the largest element so far, then the warp's parts, then all
     const Partial mine = stream<Element, vector, edges, block, unroll>(row, thread);
     SHARED_ARRAY(Partial, partial, warps);
-    if (thread % lanes_per_warp == 0) partial[thread / lanes_per_warp] = mine;
+    put_partial(&partial[thread / lanes_per_warp], mine, thread % lanes_per_warp == 0);
     __syncthreads();  // every warp's part is written before any warp reads them all
     const Partial all = combine_shared<PartExp, warps, 0>(partial);
 

@@ -12,12 +12,16 @@ __device__ __forceinline__ void softmax_v6(Element* output, const Element* input
     constexpr int groups = warps * lanes_per_warp / lanes;
     const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const long long first = static_cast<long long>(blockIdx.x) * groups * rows_per_group + group;
+    auto row_of = [&](int r) {  // one beyond the last has no packs, but its lanes are needed by the shuffles
+        const long long row = first + r * groups;
+        return Row<Element, vector, edges>(output, input, row, rows, cols, output_stride, input_stride, row < rows);
+    };
 
-    // Load: all rows of the group before any is used. One beyond the last has no packs, but its lanes are needed by the shuffles
+    // Load: all rows of the group before any is used
     Part part[rows_per_group];
 #pragma unroll
     for (int r = 0; r < rows_per_group; r++)
-        part[r].load({output, input, first + r * groups, rows, cols, output_stride, input_stride}, lane, lanes);
+        part[r].load(row_of(r), lane, lanes);
 
     // Reduce and write
 #pragma unroll
@@ -27,7 +31,6 @@ __device__ __forceinline__ void softmax_v6(Element* output, const Element* input
         const float sum = part[r].sum(PartExp(maximum));
         const float all = lanes == lanes_per_warp ? warp_sum<lanes_per_warp, Part::size>(sum) : combine_lanes<Sum, lanes>(sum);
         const float scale = inverse_of(all);
-        part[r].store({output, input, first + r * groups, rows, cols, output_stride, input_stride}, lane, lanes,
-                      [&](int i, int e) { return part[r].exponential[i * vector + e] * scale; });
+        part[r].store(row_of(r), lane, lanes, [&](int i, int e) { return part[r].exponential[i * vector + e] * scale; });
     }
 }

@@ -20,7 +20,7 @@ __device__ __forceinline__ void softmax_v7(Element* output, const Element* input
     // Reduce: each warp its part of the row against its own maximum, then the warps' parts
     const Partial mine = part.reduce();
     SHARED_ARRAY(Partial, partial, warps);
-    if (thread % lanes_per_warp == 0) partial[thread / lanes_per_warp] = mine;
+    put_partial(&partial[thread / lanes_per_warp], mine, thread % lanes_per_warp == 0);
     __syncthreads();  // every warp's part is written before any warp reads them all
     const Partial all = combine_shared<PartExp, warps, lanes_per_warp * Part::most>(partial);
 
