@@ -32,7 +32,7 @@ __device__ __forceinline__ void inbox_open(Inbox* inbox) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Says how many bytes will come. By the thread that opened it; what has come before is counted too.
+// Says how many bytes will come. By the thread that opened it, after that barrier; what has come before is counted too.
 __device__ __forceinline__ void inbox_expect(Inbox* inbox, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(inbox)), "r"(bytes) : "memory");
 }

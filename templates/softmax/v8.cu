@@ -23,11 +23,11 @@ __device__ __forceinline__ void softmax_v8(Element* output, const Element* input
     Part part;
     part.load(row, first, stride);
     if constexpr (items > 16) all_is_asked_for();
-    if (threadIdx.x == 0) inbox_expect(inbox, sizeof(partial));  // here nobody waits for it
     cluster_wait_acquire();  // every block has started and opened its inbox
 
     // Reduce
     const Partial mine = part.reduce();
+    if (threadIdx.x == 0) inbox_expect(inbox, sizeof(partial));
     if (lane < cluster) inbox_send(inbox, &partial[rank * warps + warp], lane, mine);
     inbox_wait(inbox);  // every part is written before any warp reads them all, and before a block that is written to ends
     const Partial all = combine_shared<PartExp, parts, lanes_per_warp * Part::most>(partial);
