@@ -32,7 +32,7 @@ struct Row {
     int cols;
     int packs;
     bool outermost;
-    bool exists;  // or it has no packs
+    bool exists;  // or it has no packs: where edges are masked their number says so, else this does, so that a load waits for one fact less
 
     __device__ __forceinline__ Row(Element* output, const Element* input, long long row, long long rows, long long cols,
                                    long long output_stride, long long input_stride, bool exists = true)
@@ -43,19 +43,21 @@ struct Row {
         source = reinterpret_cast<const Packed*>(x - lead);
         target = reinterpret_cast<Packed*>(y - lead);
         packs = edges == masked ? (lead + this->cols + vector - 1) / vector : this->cols / vector;
+        if (edges == masked && !exists) this->cols = packs = 0;
         outermost = row * input_stride < vector || (rows - 1 - row) * input_stride < vector;
     }
 
     // Whether pack `j` reaches over an edge of the row.
     __device__ __forceinline__ bool edge(int j) const {
-        return edges == masked && exists && ((j == 0 && lead > 0) || (j == packs - 1 && (lead + cols) % vector != 0));
+        return edges == masked && ((j == 0 && lead > 0) || (j == packs - 1 && (lead + cols) % vector != 0));
     }
     __device__ __forceinline__ bool inside(int j, int e) const {
         return static_cast<unsigned>(j * vector + e - lead) < static_cast<unsigned>(cols);
     }
 
-    // Whether pack `j` is loaded by one instruction. If not, it is outside, or `fill_edge` loads it.
-    __device__ __forceinline__ bool whole(int j) const { return exists && j < packs && !(outermost && edge(j)); }
+    // Whether there is a pack `j`, and whether it is loaded by one instruction. If not, it is outside, or `fill_edge` loads it.
+    __device__ __forceinline__ bool has(int j) const { return (edges == masked || exists) && j < packs; }
+    __device__ __forceinline__ bool whole(int j) const { return has(j) && !(outermost && edge(j)); }
 
     // An edge pack, given as `whole` says: its elements outside the row become -inf.
     __device__ __forceinline__ void fill_edge(Packed& pack, int j) const {
@@ -74,7 +76,7 @@ struct Row {
         if (edge(j)) store_edge(j, pack);
     }
     __device__ __forceinline__ void store_whole(int j, const Packed& pack) const {
-        if (exists && j < packs && !edge(j)) target[j] = pack;
+        if (has(j) && !edge(j)) target[j] = pack;
     }
     __device__ __forceinline__ void store_edge(int j, const Packed& pack) const {
         Bits* const element = reinterpret_cast<Bits*>(target + j);
