@@ -32,6 +32,18 @@ def test_a_neighbours_kernel_is_made_for_the_new_size_with_as_many_threads_and_w
     assert found == {winner: 30.0, as_many_threads: 30.0, as_many_packs: 30.0}
 
 
+def test_where_a_neighbours_vectors_do_not_divide_the_row_its_kernel_is_also_made_with_those_that_do() -> None:
+    """Of rows of 55 elements a masked kernel with vectors of 4 and an exact one with single elements are the likes."""
+    there, here = Problem("softmax", 100_000, 100), Problem("softmax", 150_000, 55)
+
+    def v6(items: int, vector: int, edges: str) -> Configuration:
+        return Configuration.of("v6", lanes=16, rows=1, items=items, vector=vector, warps=4, edges=edges)
+
+    assert v6(2, 4, "exact") in applicable(there)
+    found = carried({v6(2, 4, "exact"): 20.0}, there, here, SOFTMAX, applicable(here))
+    assert {v6(1, 4, "masked"): 20.0, v6(4, 1, "exact"): 20.0}.items() <= found.items()
+
+
 def test_what_was_measured_here_too_what_is_slow_and_what_is_gone_is_taken_as_it_is() -> None:
     possible, gone = applicable(HERE), Configuration.of("v11", block=256)
     other, bare = Configuration.of("v7", threads=256), Configuration.of("v7")
@@ -55,6 +67,14 @@ def test_far_neighbours_leave_most_first_questions_to_what_would_be_asked_withou
     near, far = (Study(space, seed=0, priors=[prior], distances=[distance]).ask(4) for distance in (1.0, 12.0))
     assert near[0] == min(prior, key=lambda c: prior[c])
     assert [c.version for c in far] == ["v5", "v4", "v3", "v2"]
+
+
+def test_far_neighbours_that_know_the_newer_versions_too_are_asked_more() -> None:
+    space = [Configuration.of(version, block=block) for version in ("v2", "v3", "v4", "v5") for block in range(32, 513, 32)]
+    prior = {c: (10.0 if c.version == "v3" else 30.0) + c.integer("block") / 100 for c in space}
+    asked = [c.version for c in Study(space, seed=0, priors=[prior], distances=[12.0]).ask(8)]
+    assert asked[0] == "v5"
+    assert asked.count("v3") >= 4
 
 
 def test_what_is_suggested_comes_before_what_covers_the_space_and_after_the_winner_of_a_close_neighbour() -> None:

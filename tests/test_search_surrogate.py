@@ -14,7 +14,7 @@ from autotune.search.forest import Forest
 from autotune.search.neighbours import NEIGHBOURS, distance, nearest
 from autotune.search.pool import MOST, Pool
 from autotune.search.process import GaussianProcess
-from autotune.search.proposal import improvement
+from autotune.search.proposal import expectation, improvement
 from autotune.search.space import Space
 from autotune.search.surrogate import Surrogate
 
@@ -115,6 +115,19 @@ def test_neighbours_whose_winner_is_impossible_here_teach_what_is_like_it() -> N
     (first,) = Study(here, seed=0, priors=[elsewhere]).ask()
     assert (first.version, first["vector"]) == ("v1", 4)
     assert first not in elsewhere
+
+
+def test_what_a_neighbour_measured_to_be_fast_is_not_outweighed_by_guesses_of_those_that_know_nothing_of_it() -> None:
+    """The nearer ones measured a few kernels of very different times, and none of the blocks that are fast at the third."""
+    space = Space([Configuration.of(v, block=block) for v in ("v1", "v2") for block in (32, 64, 96, 128, 192, 256)])
+    row = {(c.version, c["block"]): i for i, c in enumerate(space.configurations)}
+    fast = row["v2", 256]
+    near = {row["v1", 32]: 1.0, row["v1", 64]: 1.1, row["v2", 32]: 5.0, row["v2", 64]: 1.2, row["v1", 128]: 9.0}
+    third = {row["v1", 32]: 1.3, row["v2", 64]: 1.2, fast: 1.0}
+    expected = expectation(space, [near, near, third], [3.0, 4.0, 5.0], np.random.default_rng(0))
+    assert expected is not None
+    unmeasured = [i for i in range(len(space)) if i not in {*near, *third}]
+    assert expected[fast] < min(0.3, *expected[unmeasured])
 
 
 def test_the_longer_rows_differ_the_further_problems_are_apart() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Iterator, Mapping
 from math import gcd, log2
 
-from autotune.configuration import Configuration
+from autotune.configuration import Configuration, Value
 from autotune.operation import Operation
 from autotune.problem import Problem
 
@@ -32,7 +32,8 @@ def carried(
     """`times` measured at `there` with the like of those configurations in `space` that `here` is too different for.
 
     The fastest kernel of a neighbour often holds rows of that length alone. Its like here has the parameters that follow from the problem
-    made for `here`: once with the threads that it has there, and once with the packs a thread.
+    made for `here`: once with the threads that it has there, and once with the packs a thread; and where it would be of another kind here,
+    because its vectors do not divide the row, once more with those that do.
     """
     slowest_us = CARRIED * min(times.values(), default=0.0)
     found = dict(times)
@@ -50,7 +51,40 @@ def _made_for(here: Problem, there: Problem, configuration: Configuration, opera
         return
     family = operation.family(configuration)
     alike = [family, *(relative for relative in operation.relatives(family) if operation.fitted(relative, there) == configuration)]
-    yield from (fitted for one in alike if (fitted := operation.fitted(one, here)) is not None)
+    for one in alike:
+        if (fitted := operation.fitted(one, here)) is not None:
+            yield fitted
+            if _kind(fitted, operation) != _kind(configuration, operation):
+                yield from _of_the_same_kind(one, configuration, here, operation)
+
+
+def _of_the_same_kind(family: Configuration, configuration: Configuration, here: Problem, operation: Operation) -> Iterator[Configuration]:
+    """The likes of `family` made for `here` that handle it as `configuration` did its problem, each with one number changed a little.
+
+    Vectors that divide the rows of a neighbour need masks where rows are odd; what is like it there has narrower vectors, and no masks.
+    """
+    given = dict(family.parameters)
+    for name, values in operation.versions[family.version].parameters.items():
+        now = given.get(name)
+        if not isinstance(now, int):
+            continue
+        for number in _around(now, values):
+            changed = tuple((of, number if of == name else value) for of, value in family.parameters)
+            fitted = operation.fitted(Configuration(family.version, changed), here)
+            if fitted is not None and _kind(fitted, operation) == _kind(configuration, operation):
+                yield fitted
+                break
+
+
+def _around(number: int, values: Iterable[Value]) -> list[int]:
+    """The numbers among `values` other than `number`, the nearest by ratio first."""
+    return sorted((v for v in values if isinstance(v, int) and v != number), key=lambda value: _doublings(value, number))
+
+
+def _kind(configuration: Configuration, operation: Operation) -> list[Value]:
+    """What follows from the problem and is no number, such as how the ends of rows are handled."""
+    fitted = operation.fitted_parameters.get(configuration.version, ())
+    return [value for name, value in configuration.parameters if name in fitted and isinstance(value, str)]
 
 
 def _doublings(a: int, b: int) -> float:

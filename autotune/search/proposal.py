@@ -14,11 +14,13 @@ COVERING = 6  # configurations measured before the surrogate is asked
 CENTRAL = 20  # the first of each version is one of this many in its middle
 TRIED_TO_COVER = 3  # drawn per configuration that covers; few, because the corners of a space are seldom any good
 CLOSE, FAR = 4.0, 8.0  # distances up to which a neighbour's winner comes before a suggestion, and before what covers the space
-HALF_AS_FAR = 4.0  # at this distance half of the first questions go by priors; the others are asked as if nothing were known
+HALF_AS_FAR = 16.0  # at this distance half of the first questions go by priors; the others are asked as if nothing were known
+HALF_IF_NEW = 4.0  # the same where a version is possible that no prior knows and that is newer than what won there
 AS_FAST = 1.25  # times the fastest of a neighbour: if all that is possible here is slower, its winner says nothing of this problem
 WARY = 6  # measurements after which every third question forgets the priors, in case they mislead
 HUMBLE = 4.0  # over the number of measurements: how much less sure than it says the surrogate is taken to be, so as not to settle early
-GUESSED = 0.5  # of the weight of a measurement elsewhere
+GUESSED = 0.5  # of the weight of a measurement elsewhere, for what trees grown on those measurements agree about
+DOUBTED = 0.1  # standard deviation of what the trees say, in logarithms, at which that weight is halved
 AHEAD = 25  # one configuration is planned ahead per this many measured
 PICKED_WITH_CARE = 64
 ERFC = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277)
@@ -54,8 +56,8 @@ class Proposer:
         self._suggested = list(suggested)
         self._winners = [row for prior in priors if (row := _winner(prior, count)) is not None]
         nearest = min((far for far, prior in zip(distances, priors, strict=True) if prior), default=math.inf)
-        self._by_priors = 1.0 / (1.0 + nearest / HALF_AS_FAR)
-        self._winner_leads = bool(self._winners) and nearest <= (CLOSE if suggested else FAR)
+        self._by_priors = 1.0 / (1.0 + nearest / (HALF_IF_NEW if _new(space.order, priors, count) else HALF_AS_FAR))
+        self._priors_lead = nearest <= (FAR if self._winners and not suggested else CLOSE)
 
     @property
     def remaining(self) -> int:
@@ -150,7 +152,10 @@ class Proposer:
 
     def _turn_of_priors(self) -> bool:
         """Whether their share of the questions so far and this one is one more than they had."""
-        asked = self._pool.size - self.remaining + (not self._winner_leads)
+        asked = self._pool.size - self.remaining
+        if not asked:
+            return self._priors_lead
+        asked += not self._priors_lead
         return math.ceil((asked + 1) * self._by_priors) > math.ceil(asked * self._by_priors)
 
     def _covering(self, rows: Indices) -> int:
@@ -190,8 +195,9 @@ def expectation(
 ) -> Floats | None:
     """The logarithm of the time over the best in each prior, averaged with weights that fall with distance; None without priors.
 
-    Of what a prior does not know, a forest grown on what it knows is taken at half the weight: the kernel that wins at one length of row
-    is often not possible at the next, where others of its kind win.
+    Of what a prior does not know, a forest grown on what it knows is taken at half the weight or less: the kernel that wins at one length
+    of row is often not possible at the next, where others of its kind win. The less the trees agree the less it counts: they take what they
+    know nothing of for as slow as the average, which must not outweigh another prior that measured it to be fast.
     """
     total, weight = np.zeros(len(space)), np.zeros(len(space))
     for prior, distance in zip(priors, distances, strict=True):
@@ -199,11 +205,11 @@ def expectation(
         if times:
             rows, logarithms = np.array(list(times), dtype=np.int64), np.log(np.array(list(times.values())))
             logarithms -= logarithms.min()
-            trust = np.full(len(space), GUESSED / (0.1 + distance))
-            trust[rows] = 1.0 / (0.1 + distance)
             forest = Forest(space.forest[rows], logarithms, random)
-            said, _ = forest.predict(forest.leaves(space.forest[rows]), logarithms, forest.leaves(space.forest))
-            said[rows] = logarithms
+            said, deviation = forest.predict(forest.leaves(space.forest[rows]), logarithms, forest.leaves(space.forest))
+            trust = GUESSED / (1.0 + (deviation / DOUBTED) ** 2)
+            said[rows], trust[rows] = logarithms, 1.0
+            trust /= 0.1 + distance
             total, weight = total + trust * said, weight + trust
     return total / weight if weight.any() else None
 
@@ -215,6 +221,13 @@ def _winner(prior: Mapping[int, float | None], count: int) -> int | None:
     if not possible or min(possible.values()) > AS_FAST * min(times.values()):
         return None
     return min(possible, key=lambda row: possible[row])
+
+
+def _new(order: Indices, priors: Sequence[Mapping[int, float | None]], count: int) -> bool:
+    """Whether a version of the first `count` rows is in no prior, and newer than the fastest of each."""
+    known = [{row: time for row, time in prior.items() if time is not None} for prior in priors]
+    won = max((int(order[min(times, key=lambda row: times[row])]) for times in known if times), default=-1)
+    return any(at > won for at in set(np.unique(order[:count]).tolist()) - {int(order[row]) for times in known for row in times})
 
 
 def _erfc(x: Floats) -> Floats:
