@@ -13,7 +13,7 @@ Value = int | str
 MOST_SHOWN = 60  # characters of what is no configuration
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """A version's name and its parameters, in the order in which the version declares them.
 
@@ -33,6 +33,13 @@ class Configuration:
     def from_json(cls, version: str, text: str) -> Self:
         """The configuration whose `to_json` is `text`. Raises UsageError where that is no object of texts and finite 64-bit numbers."""
         return cls(version, _parsed(text))
+
+    def __lt__(self, other: Self) -> bool:
+        """By version, then by parameters as declared; where a value is a number here and a name there, numbers come first."""
+        try:
+            return (self.version, self.parameters) < (other.version, other.parameters)
+        except TypeError:
+            return _typed(self) < _typed(other)
 
     def __getitem__(self, name: str) -> Value:
         for key, value in self.parameters:
@@ -54,6 +61,10 @@ class Configuration:
 
     def __str__(self) -> str:
         return f"{self.version} " + ", ".join(f"{name} {value}" for name, value in self.parameters)
+
+
+def _typed(configuration: Configuration) -> tuple[str, list[tuple[str, bool, Value]]]:
+    return configuration.version, [(name, isinstance(value, str), value) for name, value in configuration.parameters]
 
 
 @lru_cache(maxsize=4096)  # a database says the same for every problem

@@ -45,3 +45,8 @@ def test_batches_grow_where_configurations_are_quick() -> None:
 
 def test_nothing_is_late_without_a_limit_of_seconds() -> None:
     assert not Batches(Budget(trials=4), 0.0).late(1e9)
+
+
+def test_endless_seconds_limit_no_batch() -> None:
+    batches, study = Batches(Budget(seconds=1e308), 0.0), Counted()
+    assert [batches.size(study, now) for now in (0.0, 1e-9)] == [16, 16]

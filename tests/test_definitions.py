@@ -128,3 +128,8 @@ def test_v4_stashes_whole_packs() -> None:
 def test_the_fewest_bytes_are_one_read_and_one_write() -> None:
     assert SOFTMAX.bytes_moved(Problem("softmax", 4096, 4096)) == 2 * 4096 * 4096 * 4
     assert SOFTMAX.bytes_moved(Problem("softmax", 4096, 4096, "float16", input_stride=5000)) == 2 * 4096 * 4096 * 2
+
+
+def test_configurations_are_in_one_order_even_where_a_parameter_has_numbers_and_names() -> None:
+    ordered = [Configuration.of("v0", block=32, mode=mode) for mode in (1, 2, 10, "a", "b")] + [Configuration.of("v1", block=1)]
+    assert sorted(ordered[3:] + ordered[:3]) == ordered
