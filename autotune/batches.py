@@ -31,7 +31,7 @@ class Batches:
         if self.budget.seconds:
             left_s = self.started + self.budget.seconds - now
             each_s = max((now - self._since) / self._asked, 1e-6) if self._asked else EXPECTED_S / FIRST_SHARE
-            most = max(1, int(min(most, left_s / each_s)))  # they may be endless
+            most = max(1, int(min(most, left_s / each_s)))  # what is left may be more than any integer
         self._asked, self._since = most, now
         return most
 
