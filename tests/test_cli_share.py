@@ -214,7 +214,7 @@ def test_where_more_changes_than_can_be_read_the_rest_is_counted(shipped: Path, 
     assert re.search(rf"^(\d+x\d+, ){{2}}\d+x\d+ and \d{{3}} more sizes now run {safe}, tier pin$", told)
     lines = said("unpin", "softmax", "1x1..262144x262144", "--db", str(path)).splitlines()
     assert len(lines) <= 8
-    assert any(re.search(r"^other kernels now run \d+ more sizes; autotune explain says which$", line) for line in lines)
+    assert any(re.search(r"^other kernels now run \d+ more sizes; autotune explain OPERATION MxN says which$", line) for line in lines)
 
 
 @pytest.mark.parametrize("decision", [("pin", "softmax", "4096x4096"), ("block", "softmax")], ids=["pin", "block"])

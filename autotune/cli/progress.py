@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from autotune.cli.hints import hint
 from autotune.cli.output import counted, microseconds, percent
 from autotune.cli.summary import conclusion, culprits, describe, outcomes
 from autotune.device import Device
@@ -62,7 +63,7 @@ class PlainWatcher(Watcher):
         for message, count in summary.failures.most_common(SHOWN_FAILURES):
             self._say(f"{summary.problem}: {count} x {message}{culprits(list(summary.culprits.get(message, ())))}")
         if (more := len(summary.failures) - SHOWN_FAILURES) > 0:
-            self._say(f"{summary.problem}: {more} more ways to fail; see `autotune inspect trials`")
+            self._say(f"{summary.problem}: {more} more ways to fail; see `{hint('inspect', 'trials')}`")
         if summary.impossible:
             self._say(f"{summary.problem}: {spoken(summary.impossible)}")
         self._say(describe(summary, recorded=bool(self._note)))

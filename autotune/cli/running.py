@@ -1,11 +1,10 @@
 """What the dispatcher runs at the sizes that were tuned, and what of that a decision of a person changes."""
 
 import os
-import shlex
 import warnings
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
+from autotune.cli.hints import hint
 from autotune.cli.output import counted
 from autotune.configuration import Configuration
 from autotune.device import Device
@@ -55,7 +54,7 @@ class Running:
         return found.configuration, found.tier
 
 
-def told(before: Runs, now: Running, others: Iterable[Problem], device: Device, db: Path | None, kernels: Path | None) -> Iterator[str]:
+def told(before: Runs, now: Running, others: Iterable[Problem], device: Device) -> Iterator[str]:
     """What runs now where something else ran `before`, and at `others`; then what must be compiled, and the command that does it."""
     asked = tuple(others)
     after = now.at_tuned_sizes((*before, *asked))
@@ -67,17 +66,15 @@ def told(before: Runs, now: Running, others: Iterable[Problem], device: Device, 
         what = f"{runs[0]}, tier {runs[1]}" if runs else "no kernel: none is left that can run it"
         yield f"{_sizes(problems)} now {'runs' if len(problems) == 1 else 'run'} {what}"
     if more := list(kinds.values())[MOST_SHOWN:]:
-        yield f"other kernels now run {counted(sum(map(len, more)), 'more size')}; autotune explain says which"
+        yield f"other kernels now run {counted(sum(map(len, more)), 'more size')}; autotune explain OPERATION MxN says which"
     wanted = dict.fromkeys(filter(None, map(now.uncompiled, touched)))
     if wanted:
         operation, dtype = touched[0].operation, touched[0].dtype
-        made = ["autotune", "compile", operation, "--arch", device.arch, "--dtype", dtype]
-        made += [word for configuration in wanted for word in ("--configuration", str(configuration))]
-        made += [*(["--db", str(db)] if db else []), *(["--kernels", str(kernels)] if kernels else [])]
+        named = [word for configuration in wanted for word in ("--configuration", str(configuration))]
         what, it, are = (f"{next(iter(wanted))}", "it", "it is") if len(wanted) == 1 else (f"{len(wanted)} others", "them", "they are")
         missing = f"no compiled instance of {it} for {device.arch} is stored yet, so {are} passed over"
         yield f"{what} would run there, but {missing}; this makes {it}:"
-        yield shlex.join(made)
+        yield hint("compile", operation, "--arch", device.arch, "--dtype", dtype, *named)
 
 
 def _sizes(problems: list[Problem]) -> str:
