@@ -115,6 +115,21 @@ def test_failures_of_one_kind_are_one_line_that_counts_its_configurations(tmp_pa
     assert f"{len(broken)} x compile_error: no ({first} and {len(broken) - 1} more)\n" in capsys.readouterr().out
 
 
+def test_failures_that_differ_in_numbers_addresses_and_names_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a kernel that is wrong at each block size in its own place; what is another kind of failure stays a line of its own."""
+    wrong = [c for c in SPACE if c.integer("block") == 32]
+    why = [f"{n + 1} elements are wrong, first row {n}, column {7 * n}: {-n / 3} where 1e-0{n + 1} is right" for n in range(len(wrong))]
+    why[1], why[-1] = "1 element is wrong, first row 9, column 1: 0.5 where 0.25 is right", "no kernel image"
+    broken = {c: Failure(Outcome.COMPILE_ERROR, f"{said} ({c} at 0x7f{n:x})") for n, (c, said) in enumerate(zip(wrong, why, strict=True))}
+    with Database(tmp_path / "x.sqlite", mode="write", create=True) as database:
+        sweep(SOFTMAX, [PROBLEM], FakeBackend(times, compile_failures=broken), database, watcher=PlainWatcher())
+    said = [line for line in capsys.readouterr().out.splitlines() if " x compile_error" in line]
+    assert len(said) == 2
+    assert f"{len(wrong) - 1} x compile_error: 1 elements are wrong, first row 0" in said[0]
+    assert said[0].endswith(f" ({wrong[0]} and {len(wrong) - 2} more)")
+    assert f"1 x compile_error: no kernel image ({wrong[-1]} at 0x" in said[1]
+
+
 def test_json_lines_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     swept(tmp_path, JsonWatcher(), Budget(trials=12))
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

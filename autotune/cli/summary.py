@@ -1,7 +1,8 @@
 """What a sweep found, in words and with as many digits as it is sure of."""
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import floor, log10
 
 from autotune.choice import Choice
@@ -9,6 +10,9 @@ from autotune.cli.output import counted, microseconds, percent
 from autotune.configuration import Configuration
 from autotune.trial import Outcome
 from autotune.watch import ProblemSummary, Summary
+
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?:(?<!\w)-)?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
+_COUNTED = re.compile(r"\bN (\w+?)s? (?:is|are)\b")
 
 
 def measured(time_us: float, half: float | None = None) -> str:
@@ -40,6 +44,37 @@ def culprits(configurations: Sequence[Configuration]) -> str:
         return ""
     more = len(configurations) - 1
     return f" ({configurations[0]}" + (f" and {more} more)" if more else ")")
+
+
+def alike(message: str) -> str:
+    """What messages have in common that differ in numbers alone: counts, sizes, addresses, names of configurations and instances.
+
+    >>> alike("1 element is wrong, at row 3, column 0x7f") == alike("12 elements are wrong, at row 40, column 0xa0")
+    True
+    """
+    return _COUNTED.sub(r"N \1 is", _NUMBER.sub("N", message))
+
+
+def kinds(summary: ProblemSummary) -> list[tuple[int, str, list[Configuration]]]:
+    """The failures of a problem, by kind, the most frequent first: how many, what was said of the first of them, whom it befell."""
+    found: dict[str, list[str]] = {}
+    for message in summary.failures:
+        found.setdefault(alike(message), []).append(message)
+    told = [
+        (sum(summary.failures[m] for m in same), same[0], list(dict.fromkeys(c for m in same for c in summary.culprits.get(m, ()))))
+        for same in found.values()
+    ]
+    return sorted(told, key=lambda kind: -kind[0])
+
+
+def told_once(failures: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """A line for each kind of failure, of those given as what failed, where exactly, and why; the most frequent first."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for what, where, why in failures:
+        found.setdefault((what, alike(why)), []).append((where, why))
+    for (what, _), places in sorted(found.items(), key=lambda item: -len(item[1])):
+        where, why = places[0]
+        yield f"{where}: {why}" if len(places) == 1 else f"{len(places)} x {what}: {why}; first {where}"
 
 
 def describe(summary: ProblemSummary, *, recorded: bool = False) -> str:
