@@ -219,4 +219,6 @@ def _chosen(row: Row, choice: Choice) -> Row:
 
 
 def _mark(choice: Choice) -> str:
-    return "best" if choice.beyond_noise or choice.runner_up is None else "best, in a tie"
+    if choice.beyond_noise or choice.runner_up is None:
+        return "best"
+    return "best, in a tie" if choice.tied else "best, not beyond noise"
