@@ -55,11 +55,17 @@ VERSION_COLUMNS = (
 @click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
 @device_option("auto")
 @click.option("--trials", type=click.IntRange(min=1), help="Stop at this many configurations per problem, earlier runs counted in.")
-@click.option("--seconds", type=NumberRange(min=0, min_open=True), help="Stop after this many seconds per problem.")
+@click.option(
+    "--seconds",
+    type=NumberRange(min=0, min_open=True),
+    help="Stop the search of a problem after this many seconds; its final race comes on top.",
+)
 @click.option("--until-gain", type=NumberRange(0, 1, min_open=True), help="Stop once less than this share may be gained, such as 0.01.")
 @click.option("--exhaustive", is_flag=True, help="Measure every configuration, however many there are.")
 @click.option(
-    "--protocol", type=click.Choice(["cold", "warm"]), default="cold", help="Whether data lies in the L2 cache when a sample begins."
+    "--protocol",
+    type=click.Choice(["cold", "warm"]),
+    help="Whether data lies in a GPU's L2 cache when a sample begins.  [default: cold, or what was recorded]",
 )
 @click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Decides inputs and the order of everything that has no other order."
@@ -87,7 +93,7 @@ def sweep_command(
     seconds: float | None,
     until_gain: float | None,
     exhaustive: bool,
-    protocol: Literal["cold", "warm"],
+    protocol: Literal["cold", "warm"] | None,
     seed: int,
     jobs: int | None,
     hang_timeout: float,
