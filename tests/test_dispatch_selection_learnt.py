@@ -79,6 +79,15 @@ def test_what_the_selector_ranks_first_and_cannot_run_is_passed_over_with_its_re
     assert told.chosen.note == "the analytic default"
 
 
+def test_what_is_expected_of_the_analytic_default_is_told_of_what_runs_and_not_of_all_that_it_proposes() -> None:
+    problem = Problem("softmax", 4096, 4096)
+    first = next(iter(SOFTMAX.defaults(problem, H200)))
+    told = selector(model(None), tuned(4096, 4000, V3), blocked={(first, "float32", None, None): "it hung"}).explain(problem)
+    assert [bool(candidate.rejected) for candidate in told.candidates] == [True, False]
+    assert [candidate.note for candidate in told.candidates] == ["the analytic default"] * 2
+    assert [candidate.expected_regret is None for candidate in told.candidates] == [True, False]
+
+
 def test_the_default_as_the_selector_knows_it_is_of_measured_versions_alone() -> None:
     chooser = selector(model(None, stale=frozenset(set(SOFTMAX.versions) - {"v2", "v3"})))
     chosen = chooser.choose(Problem("softmax", 4096, 4096))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.hints import hint
-from tests.command import run
+from tests.command import rows, run
 
 
 def commands(text: str) -> list[list[str]]:
@@ -62,3 +62,9 @@ def test_a_command_that_knows_kernels_of_ones_own_names_their_folder(tmp_path: P
         ["inspect", "best", "--db", "a.sqlite", "--kernels", "mine"]
     ]
     assert all("--kernels" not in words for words in commands(out) if words[0] == "report")  # which does not take it
+
+
+def test_a_prune_says_that_what_counts_as_tried_is_what_is_left(db: Path) -> None:
+    _, out, _ = run("prune", "--older-than", "0", "--yes", "--db", str(db))
+    assert out.endswith("and 1 problem was settled again by what is left, which is all that inspect best counts as tried now\n")
+    assert [row["trials"] for row in rows("inspect", "best", "--db", str(db))] == [1]

@@ -59,7 +59,8 @@ CANDIDATES = (
         "expected behind",
         percent,
         rank=2,
-        meaning="how much slower than the best it should be here, empty where the size lies beyond what was tuned",
+        meaning="how much slower than the best it should be here, empty where the size lies beyond what was tuned; one figure is known for "
+        "all that the analytic default proposes, which is told of what would run",
     ),
     Column("verdict", "verdict", right=False, long=True, meaning="chosen, or why not"),
 )

@@ -64,7 +64,8 @@ def prune_command(
     emit(rows, COLUMNS, form)
     if form == "table":
         were, settled_were = ("was" if count == 1 else "were" for count in (len(every), settled))
-        again = f", and {counted(settled, 'problem')} {settled_were} settled again by what is left" if settled else ""
+        by = "by what is left, which is all that inspect best counts as tried now"
+        again = f", and {counted(settled, 'problem')} {settled_were} settled again {by}" if settled else ""
         say(f"{counted(len(every), 'trial')} {f'{were} deleted{again}' if yes else 'would be deleted; --yes does it'}")
         if blocked:
             stay, them = ("stays", "it") if blocked == 1 else ("stay", "them")

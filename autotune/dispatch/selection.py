@@ -213,7 +213,9 @@ class Selector:
         path: Path | None = None,
     ) -> Iterator[Candidate]:
         for configuration in self.operation.defaults(problem, self.device, versions):
-            yield Candidate(tier, configuration, None, 0.0, judge(configuration, problem), note, expected, path)
+            rejected = judge(configuration, problem)
+            regret = None if rejected else expected  # one figure for all that the default proposes: it is of what will run
+            yield Candidate(tier, configuration, None, 0.0, rejected, note, regret, path)
 
     def _judged(self, problem: Problem, judge: Judge, tier: str, entry: Tuned, distance: float) -> Candidate:
         """What was best at another size, as the member of its family that is made for this one."""
