@@ -55,7 +55,13 @@ def load(name: str, kernels: Path | None = None) -> Operation:
                 raise UsageError(
                     f"the definitions in {root / name} are not what autotune/definition.py asks for ({type(error).__name__}: {error})"
                 ) from error
-    raise UsageError(f"operation {name!r} is not known; known: {', '.join(operation_names(kernels)) or 'none'}")
+    known = ", ".join(operation_names(kernels)) or "none"
+    more = (
+        f"{kernels} has no folder {name} with an operation.py"
+        if kernels
+        else "--kernels DIR, or kernels= in Python, adds a folder of your own"
+    )
+    raise UsageError(f"operation {name!r} is not known; known: {known}; {more}")
 
 
 def _load(folder: Path) -> Operation:

@@ -2,12 +2,13 @@
 
 import re
 import shlex
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from autotune.cli.hints import hint
-from tests.command import rows, run
+from tests.command import refused, rows, run
 
 
 def commands(text: str) -> list[list[str]]:
@@ -68,3 +69,19 @@ def test_a_prune_says_that_what_counts_as_tried_is_what_is_left(db: Path) -> Non
     _, out, _ = run("prune", "--older-than", "0", "--yes", "--db", str(db))
     assert out.endswith("and 1 problem was settled again by what is left, which is all that inspect best counts as tried now\n")
     assert [row["trials"] for row in rows("inspect", "best", "--db", str(db))] == [1]
+
+
+def test_an_operation_of_ones_own_that_is_not_found_is_told_where_it_is_looked_for(db: Path, tmp_path: Path) -> None:
+    said = refused("explain", "halve", "5x7", "--db", str(db))
+    assert said.endswith("operation 'halve' is not known; known: softmax; --kernels DIR, or kernels= in Python, adds a folder of your own")
+    said = refused("explain", "halve", "5x7", "--db", str(db), "--kernels", str(tmp_path))
+    assert said.endswith(f"; {tmp_path} has no folder halve with an operation.py")
+
+
+def test_the_best_of_an_operation_that_is_not_here_is_not_vouched_for(db: Path) -> None:
+    asked = ("inspect", "best", "--db", str(db))
+    assert "--kernels" not in run(*asked)[1]
+    with sqlite3.connect(db) as connection:
+        connection.execute("UPDATE templates SET operation = 'halve'")
+        connection.execute("UPDATE problems SET operation = 'halve'")
+    assert run(*asked)[1].endswith("\nwhether this still holds for halve is told where --kernels DIR names the folder of its kernels\n")

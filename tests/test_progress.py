@@ -58,7 +58,7 @@ def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_win
         f"softmax 64x1000 float32: {len(SPACE) - 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known, 1 blocked; best" in said
     )
     assert f"{2 * len(SPACE)} new trials ({2 * len(SPACE) - 2} ok, 2 wrong result) in " in said
-    assert "; 2 of 2 sizes have a best confirmed by a final race; every configuration was tried\n" in said
+    assert "; 2 of 2 sizes have a confirmed best; every configuration was tried\n" in said
 
 
 def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +66,7 @@ def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: 
     swept(tmp_path, PlainWatcher(), Budget(trials=12))
     said = capsys.readouterr().out
     assert f"12 of {len(SPACE)} configurations known; best" in said
-    assert "; 2 of 2 sizes have a best confirmed by a final race" in said  # which may have left one in a tie
+    assert "; 2 of 2 sizes have a confirmed best" in said  # which may have left one in a tie
     assert said.endswith("; 2 sizes had more configurations to try\n")
     with Database(tmp_path / "y.sqlite", mode="write", create=True) as database:
         sweep(SOFTMAX, [PROBLEM], FakeBackend(times, stop_after=4), database, watcher=PlainWatcher())
@@ -111,7 +111,7 @@ def test_a_best_without_a_rival_ties_with_none(tmp_path: Path, capsys: pytest.Ca
     assert said.endswith("; the best had no rival near enough for a final race, and every configuration was tried\n")
     with Database(tmp_path / "two.sqlite", mode="write", create=True) as database:
         sweep(SOFTMAX, [PROBLEM, OTHER], FakeBackend(only_one), database, watcher=PlainWatcher())
-    assert "; 2 of 2 sizes have a best confirmed by a final race; every configuration was tried\n" in capsys.readouterr().out
+    assert "; 2 of 2 sizes have a confirmed best; every configuration was tried\n" in capsys.readouterr().out
 
 
 def test_where_nothing_can_be_used_there_is_no_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,6 +96,8 @@ def best(
     if form == "table" and columns != BEST and any((row["gap"] or 0) < 0 for row in found):
         say(f"gap below 0: the runner-up tied and was a little faster. {WHICH_IS_BEST}")
     if form == "table":
+        if unknown := sorted({row["operation"] for row in found}.difference(operation_names(kernels))):
+            say(f"whether this still holds for {' and '.join(unknown)} is told where --kernels DIR names the folder of its kernels")
         for why in again:
             say(f"stale at {why}; `{hint('rebuild')}`, or the next sweep, settles that")
 

@@ -196,7 +196,7 @@ def _blocked(summary: Summary, database: Database, backend: Backend, operation: 
     blocked, them = ("configuration is blocked", "it") if count == 1 else ("configurations are blocked", "them")
     again = " and ".join(f"`{command}`" for command in commands)
     why = f"{count:,} {blocked}, and no sweep tries {them}: `{hint('inspect', 'blocked')}` says why"
-    return f"{why}; to have {them} tried again once that is mended: {again}"
+    return f"{why}; a kernel that is edited is tried again by itself, one that is left as it is after {again}"
 
 
 def _per_version(found: list[Row], done: ProblemSummary, backend: Backend) -> list[Row]:
