@@ -139,9 +139,7 @@ class Selector:
                 break
         if chosen and chosen.tier == "safe":
             chosen = seen[-1] = chosen._replace(note=self._last_resort(problem, len(seen) > 1))
-        near = (
-            self._judged(problem, self._why_not, "nearest", entry, distance) for entry, distance in self._near.around(problem, EXPLAINED)
-        )
+        near = (self._judged(problem, self._why_not, "nearest", entry, far) for entry, far in self._near.around(problem, EXPLAINED))
         model = self.knowledge.models.get((self.device.name, problem.dtype))
         return Explanation(problem, self.device, chosen, tuple(seen), tuple(near), model, beyond.get(chosen.tier) if chosen else None)
 
@@ -213,9 +211,8 @@ class Selector:
         path: Path | None = None,
     ) -> Iterator[Candidate]:
         for configuration in self.operation.defaults(problem, self.device, versions):
-            rejected = judge(configuration, problem)
-            regret = None if rejected else expected  # one figure for all that the default proposes: it is of what will run
-            yield Candidate(tier, configuration, None, 0.0, rejected, note, regret, path)
+            rejected = judge(configuration, problem)  # `expected` is one figure for all that the default proposes: it is of what runs
+            yield Candidate(tier, configuration, None, 0.0, rejected, note, None if rejected else expected, path)
 
     def _judged(self, problem: Problem, judge: Judge, tier: str, entry: Tuned, distance: float) -> Candidate:
         """What was best at another size, as the member of its family that is made for this one."""
