@@ -85,6 +85,14 @@ def test_the_default_as_the_selector_knows_it_is_of_measured_versions_alone() ->
     assert (chosen.tier, chosen.configuration.version) == ("selector", "v3")
 
 
+def test_where_the_default_s_first_choice_cannot_be_launched_its_next_ones_do_not_pass_for_what_was_learnt() -> None:
+    problem = Problem("softmax", 4096, 1000)
+    first, second, *_ = SOFTMAX.defaults(problem, H200)
+    launchable = {(second, "float32"): None, (V3, "float32"): None}
+    told = selector(model(None, V3), instances=launchable).explain(problem)
+    assert [(c.tier, c.configuration) for c in told.candidates] == [("selector", first), ("selector", V3)]
+
+
 def test_blocked_and_uncompiled_configurations_are_passed_over() -> None:
     problem = Problem("softmax", 64, 4096)
     blocked = {(V3, "float32", None, None): "it hung"}
@@ -209,7 +217,7 @@ def test_explain_tells_the_selector_s_story(trained: Path) -> None:
             "autotune",
             "explain",
             "softmax",
-            "4000x3000",
+            "4000x5000",
             "--device",
             "NVIDIA H200",
             "--db",
