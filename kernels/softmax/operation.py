@@ -173,7 +173,8 @@ def _without_packs(problem: Problem) -> Iterator[tuple[str, dict[str, Value]]]:
             yield "v13", {"block": block, "items": 1}
     by_packs = packs.placed(problem, HALF_ACCESS_BYTES // problem.element_bytes, "exact")[0]
     if not by_packs and problem.rows * problem.bytes_per_row <= SMALL_BYTES:
-        yield "v12", {"threads": _power(problem.cols / 5, 8, 512)}
+        for share in (5, 2.5):  # there are no 16 threads: of two that are as near, one may be too few for the row
+            yield "v12", {"threads": _power(problem.cols / share, 8, 512)}
 
 
 def _in_a_cluster(vector: int, row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:

@@ -28,8 +28,7 @@ LEAST_REGISTERS = {
     (True, "masked"): ((20, 18),),
 }
 MOST_REGISTERS = 96  # that hold the row: beyond, a block is alone on its SM and nothing overlaps
-MOST_WASTE = 1.25
-WASTEFUL_ITEMS = (1, 4)  # of the smallest block, without which no block would fit rows of one pack or of 193-204
+MOST_WASTE = 4 / 3  # places over packs: with less, no block would fit rows of 193-204 packs
 MOST_BYTES_BY_8 = 8 << 20  # of a matrix: in larger ones the memory is the limit, and accesses of 16 bytes are never slower
 
 
@@ -81,7 +80,7 @@ def applicable(configuration: Configuration, problem: Problem, device: Device) -
         (items <= 8 or block > 64, f"block {block} with {items} items is slower than a larger one"),
         (hold == "exponentials" or problem.element_bytes == 2, "inputs of 4 bytes take as many registers as exponentials"),
         (
-            block * items <= MOST_WASTE * row_packs or (block == 64 and items in WASTEFUL_ITEMS),
+            block * items <= MOST_WASTE * row_packs or (items == 1 and block == 64),
             f"block {block} with {items} items holds {block * items} packs, and a row takes only {row_packs}",
         ),
         (held <= MOST_REGISTERS, f"{held} registers a thread to hold the row leave a block alone on its SM"),
