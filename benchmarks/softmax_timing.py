@@ -1,8 +1,8 @@
 """How `softmax_peers.py` takes times: the tuner's cold protocol, on torch's tensors, for several contestants in turn.
 
-Everything runs on torch's default stream, as the tuner's launches are all on one. A process that has launched graphs on two streams takes a
-third of a microsecond more for each launch ever after, on either (H200: 1.07 us for an empty kernel in a graph instead of 0.73). A graph
-is captured on another stream, but nothing runs there.
+Everything runs on torch's default stream, as the tuner's launches are all on one. What a launch costs differs between processes by up to
+a third of a microsecond (docs/kernels.md), so that all contestants share one. A graph is captured on another stream, but nothing runs
+there.
 """
 
 import math
