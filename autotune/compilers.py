@@ -24,6 +24,7 @@ from autotune.errors import AutotuneError, CompileError
 # A unit of instances takes seconds, with CUB half a minute, under a sanitizer on a busy machine perhaps one; a compiler that takes this
 # long has met a fault of its own, or source that makes it loop.
 TIMEOUT_S = 300.0
+LAST_LOOK_S = 1.0
 
 # What names a place in the source (kernels.cu:3:10: by g++, kernels.cu(3): by nvcc) is about that, unless it is about what is written.
 _LOCATED = re.compile(r"[^\s:()]+(?::\d+|\(\d+\))(?!.*: (?:fatal )?error: error (?:writing|closing))")
@@ -91,7 +92,10 @@ def run(
             process = _start([sys.executable, "-I", "-S", warden.__file__, str(folder or ""), *command], other_end, cwd, env)
         others.add(lifeline)
         try:
-            stdout, stderr = process.communicate(timeout=timeout_s)
+            try:
+                stdout, stderr = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:  # or it was this process that stood still, by Ctrl-Z, and the compiler is done
+                stdout, stderr = process.communicate(timeout=LAST_LOOK_S)
         except subprocess.TimeoutExpired:
             lifeline.close()
             process.communicate()

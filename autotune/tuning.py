@@ -53,7 +53,7 @@ class Tuning:
         self._summary = summary
         self._done: ProblemSummary | None = None
         self._started = time.monotonic()
-        self._mine: set[Configuration] = set()  # those with a trial of this run
+        self._mine: set[Configuration] = set()  # those with a trial of this run that has not failed
 
     def run(self) -> None:
         """Measure until the budget is spent, then settle; raises KeyboardInterrupt after storing what there is."""
@@ -212,6 +212,7 @@ class Tuning:
         def failed(configuration: Configuration, failure: Failure) -> None:
             if failure.outcome is not Outcome.COMPILE_ERROR:  # an earlier run built and timed it, and it cannot be built now
                 self._tools.ledger.finish(self._known.ids[configuration], failure)
+                self._mine.discard(configuration)
             self._failed(configuration, failure, mine)
 
         instances: dict[Configuration, Instance] = {}
@@ -226,7 +227,8 @@ class Tuning:
         """Store a round of the race."""
         known, dtype = self._known, self._problem.dtype
         instances = {c: self._tools.workshop.instance(c, dtype) for c in taken}
-        known.ids.update(self._tools.ledger.race_round(self._problem, taken, {c: known.ids[c] for c in self._mine}, instances))
+        mine = {c: known.ids[c] for c in taken if c in self._mine}
+        known.ids.update(self._tools.ledger.race_round(self._problem, taken, mine, instances))
         self._mine.update(taken)
 
     def _note_copy(self, bench: Bench, mine: ProblemSummary) -> None:
