@@ -4,6 +4,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -181,6 +182,30 @@ def test_a_worker_that_is_killed_from_outside_costs_nothing(kernels: Path, datab
         summary = sweep(catalogue.load("twice", kernels), SIZES, backend, database, versions=tuple(RIGHT), watcher=killer)
     assert killer.killed
     assert [sum(n for outcome, n in p.outcomes.items() if outcome.timed) for p in summary.problems] == [4, 4]
+    assert database.blocked(EMULATOR, "twice", "float32", SIZES[0]) == {}
+
+
+DIES = """    import os, pathlib, signal
+    seen = pathlib.Path(__file__).with_name("deaths")
+    deaths = int(seen.read_text()) if seen.exists() else 0
+    if deaths < TIMES:
+        seen.write_text(str(deaths + 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 2 * x
+"""
+
+
+@pytest.mark.parametrize(("times", "measured"), [(1, [2, 2]), (2, [0, 2])])
+def test_a_worker_that_dies_while_a_problem_is_set_up_is_replaced_once_and_no_configuration_is_blamed(
+    times: int, measured: list[int], kernels: Path, database: Database, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kernels" / "twice"
+    shutil.copytree(kernels / "twice", folder)
+    (folder / "operation.py").write_text(OPERATION.replace("    return 2 * x\n", DIES.replace("TIMES", str(times))))
+    with emulator(hang_timeout_s=10.0) as backend:
+        summary = sweep(catalogue.load("twice", folder.parent), SIZES, backend, database, versions=("v0",))
+    assert [p.outcomes.total() for p in summary.problems] == measured
+    assert [any("SIGKILL" in why for why in p.failures) for p in summary.problems] == [count == 0 for count in measured]
     assert database.blocked(EMULATOR, "twice", "float32", SIZES[0]) == {}
 
 

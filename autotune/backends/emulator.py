@@ -11,7 +11,7 @@ from typing import Any
 
 import autotune
 from autotune.backends.emulation import build
-from autotune.backends.worker import Worker
+from autotune.backends.worker import Worker, again_if_killed
 from autotune.check import seeds
 from autotune.compilers import in_parallel
 from autotune.configuration import Configuration
@@ -91,7 +91,7 @@ class EmulatorBackend:
             runtime = _runtime()
             self._worker = Worker("autotune.backends.emulation.engine:Engine", {"runtime": runtime}, hang_timeout_s=self._hang_timeout_s)
         bench = EmulatorBench(self._worker, next(self._keys), operation, problem, seed)
-        bench.set_up()
+        again_if_killed(bench.set_up)
         try:
             yield bench
         finally:
@@ -141,7 +141,7 @@ class EmulatorBench:
     def _call(self, method: str, instance: Instance, *arguments: Any, launches: int) -> Any:
         if not self._worker.call("has", self._key):  # another instance has brought the child down
             try:
-                self.set_up()
+                again_if_killed(self.set_up)
             except Failure as failure:
                 raise ProblemFailure(failure.outcome, f"{self._problem} cannot be set up again: {failure.message}") from failure
         with _room():

@@ -13,10 +13,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError
 from autotune.trial import Failure, Outcome
@@ -26,6 +26,9 @@ CLOSE_TIMEOUT_S = 5.0
 LOOK_S = 0.5
 STOPPED_S = 1.0  # a look that takes so much longer was stopped itself: by Ctrl-Z, or with the whole machine
 MOST_WAIT_S = 1e6  # the system's own bound is 2^31 ms, and a problem that will not fit into memory is given longer to be set up
+
+
+Value = TypeVar("Value")
 
 
 class Worker:
@@ -151,6 +154,16 @@ class Worker:
         if self._lifeline is not None:
             os.close(self._lifeline)
         self._process = self._connection = self._lifeline = None
+
+
+def again_if_killed(step: Callable[[], Value]) -> Value:
+    """What `step` returns, done a second time in a new child when the first one died at it: whoever kills a child means no step."""
+    try:
+        return step()
+    except Failure as failure:
+        if failure.outcome is not Outcome.CRASHED:
+            raise
+    return step()
 
 
 def _answered(connection: "Connection[Any, Any]", timeout_s: float) -> bool:
