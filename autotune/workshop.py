@@ -22,7 +22,8 @@ class Workshop:
 
         Raises MachineError when a compiler failed for want of memory, room or a program, which says nothing of the configuration.
         """
-        missing = [c for c in dict.fromkeys(configurations) if (c, dtype) not in self._built]
+        # What is replayed was of other sources at another size where those had changed meanwhile, and costs nothing to have again.
+        missing = [c for c in dict.fromkeys(configurations) if self._backend.replayed or (c, dtype) not in self._built]
         done = 0
         for name, version in self._operation.versions.items():
             wanted = [c for c in missing if c.version == name]
