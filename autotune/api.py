@@ -28,7 +28,7 @@ def sweep(
     seconds: float | None = None,
     until_gain: float | None = None,
     exhaustive: bool = False,
-    protocol: Literal["cold", "warm"] = "cold",
+    protocol: Literal["cold", "warm"] | None = None,
     seed: int = 0,
     jobs: int | None = None,
     hang_timeout_s: float = 10.0,
@@ -44,8 +44,9 @@ def sweep(
     >>> summary.new_trials
     2
 
-    `device` is auto, cuda, cuda:I, emulator or recorded[:PATH[#DEVICE]]; without a limit a small space is measured whole. Raises UsageError
-    for a name, size or limit that cannot be, and when what the device needs is missing.
+    `device` is auto, cuda, cuda:I, emulator or recorded[:PATH[#DEVICE]]; without a limit a small space is measured whole. `protocol` is
+    cold on a GPU when left out, and what was recorded in a replay; the emulator has none. Raises UsageError for a name, size or limit that
+    cannot be, and when what the device needs is missing.
     """
     loaded = load(operation, Path(kernels).resolve() if kernels else None)
     chosen = tuple(loaded.version(name).name for name in versions)

@@ -91,6 +91,11 @@ class Choice:
         """How much slower the runner-up is, as a fraction of the chosen time."""
         return None if self.runner_up_us is None else self.runner_up_us / self.time_us - 1
 
+    @property
+    def tied(self) -> bool:
+        """Whether the runner-up counts as equally fast, so that declared order decided between the two."""
+        return self.gap is not None and self.gap <= TIE
+
 
 def choose(candidates: Sequence[Candidate]) -> Choice:
     """The fastest candidate, or among those that tie with it the first in declared order.

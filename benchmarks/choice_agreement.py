@@ -9,6 +9,7 @@ known, and with `--seconds` the run ends in time; run again, it goes on from the
 
 import json
 import math
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,8 @@ from typing import Any
 
 import click
 import numpy as np
-from neutral_race import race
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from autotune.backends import Backend
 from autotune.backends.select import select
@@ -30,6 +32,8 @@ from autotune.search import Budget
 from autotune.statistics import median
 from autotune.sweeping import sweep
 from autotune.watch import Attempt, ProblemSummary, Watcher
+from benchmarks.neutral_race import race
+from benchmarks.starting import started
 
 SEEDS = (1, 2)
 AGREE = 0.01
@@ -160,4 +164,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -22,6 +22,8 @@ from typing import Any
 
 import click
 
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+
 from autotune.catalogue import load, shipped
 from autotune.configuration import Configuration
 from autotune.database import Database, Settled
@@ -29,6 +31,7 @@ from autotune.device import Device
 from autotune.problem import Problem
 from autotune.source import templates
 from autotune.trial import Environment, Instance, Outcome, Round, TimingProtocol
+from benchmarks.starting import started
 
 Row = dict[str, Any]
 
@@ -250,4 +253,4 @@ def main(trials: int, db: Path | None, runs: int, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -20,12 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.starting import require, require_gpu, started
+
+require("torch")
+
+import torch
+
 from autotune.dispatch import Dispatcher
-from autotune.problem import Problem
+from autotune.problem import Problem, parse_size
 from benchmarks.dispatch_rivals import BARE, TORCH, Call, bare_launches, cupy_launches, liger, pycuda_launches, torch_softmax, triton_launch
 from benchmarks.dispatch_run import Deadline, OutOfTime, about, yardstick_us
 
@@ -50,8 +55,9 @@ def main(size: str, rounds: int, seconds: float, db: Path | None, path: Path | N
     """Print the table of host times."""
     faulthandler.enable()  # a driver or a library that is handed nonsense may end the process without a word
     faulthandler.dump_traceback_later(seconds + 10, exit=True)
+    require_gpu()
     deadline = Deadline(seconds)
-    rows, cols = map(int, size.split("x"))
+    rows, cols = parse_size(size)
     softmax = Dispatcher("softmax", db=db)
     x, out = torch.randn(rows, cols, device="cuda"), torch.empty(rows, cols, device="cuda")
     run = about(torch.cuda.get_device_name()) | {"size": size, "calls": CALLS, "rounds": rounds, "seconds": seconds}
@@ -205,4 +211,4 @@ def pieces(softmax: Dispatcher, x: Any, out: Any) -> dict[str, Call]:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -28,7 +28,9 @@ import numpy as np
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from autotune.dispatch import Dispatcher
+from autotune.problem import parse_size
 from benchmarks.dispatch_run import Deadline, about
+from benchmarks.starting import require, require_gpu, started
 
 KEPT = 1 << 16  # latencies per thread: the latest, in memory that is taken before the first call
 STARTING_S, ENDING_S = 30.0, 4.0  # what the start may take at most; what is kept free for the last results and the percentiles
@@ -188,7 +190,10 @@ def resident_mb() -> float:
 def main(device: str, threads: int, seconds: float, most: str, db: Path | None, path: Path | None) -> None:
     """Print what one thread and then many get done."""
     deadline = Deadline(seconds)
-    rows, cols = map(int, most.split("x"))
+    rows, cols = parse_size(most)
+    if device != "emulator":
+        require("torch")
+        require_gpu()
     softmax = Dispatcher("softmax", db=db, device=device)
     library: Callable[[int, int], Library] = NumPyLibrary if device == "emulator" else TorchLibrary
     softmax(*library(1, 0).matrices(1, 1))  # whatever is loaded at the first use
@@ -250,4 +255,4 @@ def promises(alone: Report, together: Report, torchs: list[Report] | None = None
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -17,10 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
-from torch import nn
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.starting import require, require_gpu, started
+
+require("torch")
+
+import torch
+from torch import nn
 
 import autotune
 from benchmarks.dispatch_run import Deadline, OutOfTime, about
@@ -170,6 +175,8 @@ def apart(what: str, found: tuple[Any, Any], expected: tuple[Any, ...]) -> float
 def main(device: str, batch: int, length: int, vocabulary: int, rounds: int, seconds: float, path: Path | None) -> None:
     """Print the differences and the times."""
     deadline, cpu = Deadline(seconds), device == "cpu"
+    if not cpu:
+        require_gpu()
     models: dict[str, Any] = {}
     for name, softmax in (("torch", torch_softmax), ("ours", torch_softmax if cpu else our_softmax)):
         torch.manual_seed(0)
@@ -195,4 +202,4 @@ def default_stats() -> object:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

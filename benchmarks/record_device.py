@@ -28,6 +28,7 @@ from autotune.operation import Operation
 from autotune.problem import Problem
 from benchmarks.recording import PACKING_S, Share, Spaces, compress, expected_s, finished, measure, shares, spaces_of
 from benchmarks.ship_device import ship
+from benchmarks.starting import started
 
 COMPILE_S = 0.6  # CPU seconds per configuration
 
@@ -156,4 +157,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

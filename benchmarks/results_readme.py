@@ -20,6 +20,7 @@ from autotune.database import Database, shipped_databases
 from autotune.database.connection import Row
 from benchmarks import dispatch_report
 from benchmarks.softmax_report import judged
+from benchmarks.starting import started
 
 # What a device's memory can move at most, by its vendor's data sheet, in GB/s.
 PEAK_GB_PER_S = {"NVIDIA H200": 4800}
@@ -291,4 +292,4 @@ def main(check: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -20,6 +20,7 @@ import numpy as np
 
 from autotune.catalogue import load as load_operation
 from autotune.configuration import Configuration, Value
+from autotune.errors import UsageError
 from autotune.search import Study
 from autotune.search.neighbours import carried, distance, nearest
 from autotune.search.space import parameters
@@ -160,12 +161,19 @@ ALL: dict[str, Callable[[RecordedSpace, int], list[float]]] = {
 
 
 def available(wanted: str) -> tuple[list[str], list[str]]:
-    """The methods of a comma-separated list ("all" for all of them) that can run here, and a sentence on those that cannot."""
-    names = list(ALL) if wanted == "all" else [name for word in wanted.split(";") for name in ALL if name == word.strip()]
+    """The methods of a list separated by ; ("all" for all of them) that can run here, and a sentence on those that cannot.
+
+    Raises UsageError for one that does not exist, and where none can run.
+    """
+    names = list(ALL) if wanted == "all" else [word.strip() for word in wanted.split(";")]
+    if unknown := [name for name in names if name not in ALL]:
+        raise UsageError(f"method {unknown[0]!r} is not known; give all, or some of these, separated by ';': {'; '.join(ALL)}")
     if importlib.util.find_spec("kernel_tuner"):
         return names, []
     present = [name for name in names if not name.startswith(KERNEL_TUNER)]
     lacking = f"kernel_tuner cannot be imported by {sys.executable}: its strategies were not run; install kernel_tuner 1.5.0 there"
+    if not present:
+        raise UsageError(f"{lacking}, or name other methods")
     return present, [lacking] if len(present) < len(names) else []
 
 

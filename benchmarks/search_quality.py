@@ -30,6 +30,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 import autotune.search
 from benchmarks import search_methods, search_report, search_spaces
 from benchmarks.search_spaces import RecordedSpace
+from benchmarks.starting import started
 
 Task = tuple[str, str, str, int]  # file, space, method, seed
 SEEDS_AT_ONCE = 5
@@ -121,4 +122,4 @@ def _done(log: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

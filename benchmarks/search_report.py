@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.search_plot import plot
 from benchmarks.search_spaces import RecordedSpace, representative
+from benchmarks.starting import INSTALLED_BY
 
 Floats = NDArray[np.float64]
 Improvements = Sequence[tuple[int, float]]
@@ -56,6 +57,10 @@ def write(runs: Mapping[Task, Improvements], spaces: Sequence[RecordedSpace], ab
     output.with_suffix(".json").write_text(json.dumps(_rounded(facts)) + "\n")
     if importlib.util.find_spec("matplotlib"):
         plot(_panels(compared, by_name), output.with_suffix(".svg"))
+    else:
+        print(
+            f"{output.with_suffix('.svg')} is not drawn: there is no matplotlib; {INSTALLED_BY['matplotlib']}, and again with --report-only"
+        )
 
 
 def _panels(compared: Runs, spaces: Mapping[str, RecordedSpace]) -> dict[str, dict[str, list[Floats]]]:

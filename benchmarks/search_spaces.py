@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from autotune.catalogue import operation_names
 from autotune.configuration import Configuration, Value
+from autotune.errors import UsageError
 from autotune.problem import Problem
 
 if TYPE_CHECKING:
@@ -92,16 +93,24 @@ def representative(space: RecordedSpace) -> bool:
 
 
 def find(places: Sequence[Path]) -> list[RecordedSpace]:
-    """The spaces in these files and folders, in order of name."""
+    """The spaces in these files and folders, in order of name. Raises UsageError for a file that is none, and where there are none."""
+    for place in places:
+        if not place.exists():
+            raise UsageError(f"{place} does not exist; give {', '.join(LOADERS)} or a folder of such files")
     files = [file for place in places for file in (sorted(place.iterdir()) if place.is_dir() else [place])]
-    return [space for file in files if _loader(file) for space in load(str(file))]
+    found = [space for file in files if _loader(file) or file in places for space in load(str(file))]
+    if not found:
+        raise UsageError(
+            f"there is no recorded space in {', '.join(map(str, places))}; give {', '.join(LOADERS)} or a folder of such files"
+        )
+    return found
 
 
 @lru_cache(maxsize=8)
 def load(path: str) -> tuple[RecordedSpace, ...]:
     loader = _loader(Path(path))
     if loader is None:
-        raise SystemExit(f"{path} is no recorded space; give {', '.join(LOADERS)} or a folder of such files")
+        raise UsageError(f"{path} is no recorded space; give {', '.join(LOADERS)} or a folder of such files")
     return tuple(loader(Path(path)))
 
 

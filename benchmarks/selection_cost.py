@@ -29,6 +29,7 @@ from autotune.selector import Model, Regret
 from autotune.selector.matrix import read
 from autotune.selector.training import fit
 from benchmarks.selection_sizes import held_out
+from benchmarks.starting import started
 
 REPEATS, CALLS = 12, 20
 
@@ -73,4 +74,4 @@ def _least_us(selector: Selector, problem: Problem) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

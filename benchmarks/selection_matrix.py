@@ -22,10 +22,12 @@ from autotune.catalogue import load
 from autotune.configuration import Configuration
 from autotune.database import Database
 from autotune.device import Device
+from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.problem import Problem
 from benchmarks.recording import opened
 from benchmarks.selection_sizes import held_out
+from benchmarks.starting import started
 
 DIGITS = 4
 
@@ -49,7 +51,7 @@ class HeldOut:
 
 
 def measured(paths: Iterable[Path], operation: Operation) -> HeldOut:
-    """What recordings hold of the sizes that are never tuned; of a pair that several have, the first. Raises SystemExit without any."""
+    """What recordings hold of the sizes that are never tuned; of a pair that several have, the first. Raises UsageError without any."""
     unseen = {size for sizes in held_out().values() for size in sizes}
     here = {name: template.sha for name, template in source.templates(operation)}
     devices: set[Device] = set()
@@ -66,7 +68,7 @@ def measured(paths: Iterable[Path], operation: Operation) -> HeldOut:
                         if trial.outcome.timed and here.get(trial.configuration.version) == trial.template_sha:
                             times.setdefault(problem, {}).setdefault(trial.configuration, _rounded(trial.time_us or 0.0))
     if len(devices) != 1:
-        raise SystemExit(f"times of one device are wanted, and these recordings have some of {len(devices)} at sizes that are held out")
+        raise UsageError(f"times of one device are wanted, and these recordings have some of {len(devices)} at sizes that are held out")
     versions = sorted({configuration.version for known in times.values() for configuration in known})
     return HeldOut(operation.name, devices.pop(), {version: here[version] for version in versions}, times)
 
@@ -115,4 +117,4 @@ def main(recordings: tuple[Path, ...], name: str, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

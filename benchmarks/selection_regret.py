@@ -44,6 +44,7 @@ from autotune.trial import Round
 from benchmarks import selection_held_out, selection_matrix, selection_report
 from benchmarks.selection_rules import RULES, Rule, Tuned
 from benchmarks.selection_sizes import held_out, training
+from benchmarks.starting import started
 
 MOST_FOLDS = 10
 COVERS = (4, 8, 16, 24)
@@ -276,4 +277,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -43,6 +43,7 @@ from autotune.selector.matrix import default_choices
 from autotune.trial import Failure, TimingProtocol
 from benchmarks.portfolio import prefer
 from benchmarks.recording import Prepared, opened, sources
+from benchmarks.starting import started
 
 PTX_ARCH = "compute_75"  # the oldest that CUDA 13 compiles for; every later driver and GPU can take it
 BEHINDS = (20.0, 3.0, 2.0, 1.5, 1.3, 1.2, 1.1, 1.05)
@@ -268,4 +269,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -25,6 +25,7 @@ from autotune import nvcc
 from autotune.cli.pins import parse_configuration
 from autotune.problem import Problem, parse_size
 from autotune.trial import Failure
+from benchmarks.starting import require, require_gpu, started
 
 SECTIONS = (
     "SpeedOfLight",
@@ -82,6 +83,8 @@ def main(size: str, dtype: str, who: tuple[str, ...], db: Path | None, path: Pat
     if launch:
         launch_all(problem, who, db)
         return
+    require("torch")
+    require_gpu()
     ncu = shutil.which("ncu")
     if ncu is None:
         raise click.UsageError("ncu is not on PATH; install NVIDIA Nsight Compute")
@@ -187,4 +190,4 @@ def contestant(field: Any, name: str, problem: Problem) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

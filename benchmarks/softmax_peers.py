@@ -26,9 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.starting import require, require_gpu, started
+
+require("torch")
+
+import torch
 
 from autotune.backends.clocks import Clocks
 from autotune.backends.cuda_pairs import FLUSH_OF_L2
@@ -190,6 +195,7 @@ def main(
     named: tuple[str, ...],
 ) -> None:
     """Measure every cell and print the table."""
+    require_gpu()
     started = time.monotonic()
     # One cache for all kernels of Triton: torch.compile would move it elsewhere once it is used.
     os.environ.setdefault("TRITON_CACHE_DIR", str(Path(tempfile.gettempdir()) / "softmax-peers-triton"))
@@ -265,4 +271,4 @@ def usable() -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -20,6 +20,7 @@ from autotune.report.charts import POWER, SCHEMA, VEGA_LITE
 from autotune.report.library import vl_convert
 from autotune.report.picture import packed
 from autotune.report.style import CONFIG
+from benchmarks.starting import started
 
 Row = dict[str, Any]
 
@@ -235,4 +236,4 @@ def _about(measured: Row) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

@@ -21,7 +21,8 @@ from typing import Any
 
 import click
 import numpy as np
-from neutral_race import race
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from autotune import source
 from autotune.catalogue import load
@@ -29,6 +30,8 @@ from autotune.configuration import Configuration
 from autotune.operation import Operation
 from autotune.problem import Problem, parse_size
 from autotune.statistics import confidence_interval, median
+from benchmarks.neutral_race import race
+from benchmarks.starting import require, require_gpu, started
 
 PARAMETERS = {"block": (64, 96, 128, 192, 256, 384, 512, 1024), "vector": (1, 2, 4), "unroll": (1, 2)}
 FIRST = {"block": 32, "vector": 1, "unroll": 1}  # not one of the 48: what each tuner starts up with
@@ -182,6 +185,9 @@ def report(sizes: tuple[str, ...], measured: dict[str, list[dict[str, Any]] | st
 def main(sizes: tuple[str, ...], out: Path, tuners: tuple[str, ...], only: str | None) -> None:
     """Tune the same 48 configurations of softmax v3 with each tuner, and race the winners."""
     parsed = [parse_size(size) for size in sizes]
+    require_gpu()
+    if any(tuner.startswith("kernel_tuner") for tuner in ((only,) if only else tuners)):
+        require("kernel_tuner")
     if only:
         out.write_text(json.dumps(MEASURE[only](parsed)))
         return
@@ -196,4 +202,4 @@ def main(sizes: tuple[str, ...], out: Path, tuners: tuple[str, ...], only: str |
 
 
 if __name__ == "__main__":
-    main()
+    started(main)

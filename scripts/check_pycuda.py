@@ -4,6 +4,7 @@ Two new environments get PyCUDA, one with the machine's CUDA toolkit (where ther
 Takes some minutes, mostly PyCUDA's own build: `make pycuda-check`.
 """
 
+import argparse
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ CUDA = (13, 0)
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory(prefix="pycuda-check-") as named:
         folder = Path(named)
         make_driver(folder)

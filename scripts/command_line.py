@@ -3,7 +3,6 @@
 python scripts/command_line.py docs/command_line.md
 """
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,5 +66,12 @@ def _value(option: click.Option) -> str:
     return option.metavar or VALUES[option.type.name]
 
 
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def main(file: Path) -> None:
+    """Write the reference of the command line to FILE."""
+    file.write_text(reference(), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
+    main()

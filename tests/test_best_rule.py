@@ -56,11 +56,13 @@ def test_without_a_best_it_is_said_whether_anything_ran_right(tmp_path: Path) ->
         number = begin(db)
         db.record(number, PROBLEM, SLOW, SOURCE.sha, Outcome.TIMEOUT, message="it hung")
     shown = said("inspect", "best", "--db", str(path))
-    assert shown == "1 trial of what was asked for gave no best kernel; autotune inspect trials shows how they ended\n"
+    assert shown == f"1 trial of what was asked for gave no best kernel; `autotune inspect trials --db {path}` shows how they ended\n"
     with Database(path) as db:
         record(db, number, FAST, [Round("screen", (40.0,), 16)])
     shown = said("inspect", "best", "--size", "4096x4096", "--db", str(path))
-    assert shown == "1 trial of what was asked for ran right, but which is best was not settled; autotune rebuild does that\n"
+    assert (
+        shown == f"1 trial of what was asked for ran right, but which is best was not settled; `autotune rebuild --db {path}` does that\n"
+    )
 
 
 @pytest.mark.parametrize(

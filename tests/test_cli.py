@@ -213,12 +213,12 @@ def test_an_outcome_that_no_trial_can_have_is_refused_with_all_that_there_are() 
         (("trials", "--version", "v3", "--outcome", "crashed"), r"no trial of v3 has outcome crashed; there are ok \("),
         (("best", "--version", "v7"), r"no trial has version v7; there are v1 \(\d+\), v2 \(\d+\), v3 \(\d+\)"),
         (("best", "--dtype", "float16"), r"no trial has dtype float16; there are float32 \(\d+\), bfloat16 \(\d+\)"),
-        (("best", "--size", "3x5"), r"nothing was tuned at 3x5; autotune sweep OPERATION --size 3x5 does that"),
+        (("best", "--size", "3x5"), r"nothing was tuned at 3x5; `autotune sweep softmax --size 3x5 --db \S*` does that"),
         (
             ("trials", "--size", "8192x4095", "--dtype", "bfloat16"),
-            r"at 8192x4095 bfloat16; .* --dtype bfloat16 does that",
+            r"at 8192x4095 bfloat16; .* --dtype bfloat16 --db \S*` does that",
         ),
-        (("best", "--size", "3x5", "--device", "Test GPU"), r"nothing was tuned at 3x5 on Test GPU; autotune sweep"),
+        (("best", "--size", "3x5", "--device", "Test GPU"), r"nothing was tuned at 3x5 on Test GPU; `autotune sweep"),
     ],
 )
 def test_filters_that_match_nothing_are_told_what_there_is(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -199,6 +199,30 @@ def test_a_block_says_what_runs_now_and_what_must_be_compiled_to_have_the_next_b
     assert back[1:] == [f"4096x4096, 64x4096 now run {V3_256}, tier exact"]
 
 
+def test_a_block_names_what_must_be_compiled_though_what_runs_stays_as_it_was(tmp_path: Path) -> None:
+    """The best was never compiled, and neither was the next one: the safe kernel runs before the block and after it."""
+    path = write_database(tmp_path / "x.sqlite", device=UNKNOWN, stored=[load("softmax").safe])
+    problem, second = Problem("softmax", 4096, 4096), next(iter(load("softmax").configurations(("v4",))))
+    with Database(path) as db:
+        begun, shas = db.begin_run(UNKNOWN, ENVIRONMENT, COLD), templates_here(load("softmax"))
+        for configuration, time_us in ((V3_256, 9.0), (second, 10.0)):
+            final = Round("final", (time_us, time_us + 0.1), 4)
+            db.record(begun, problem, configuration, shas[configuration.version], Outcome.OK, rounds=[final])
+    said("rebuild", "--db", str(path))
+    told = said("block", "softmax", str(V3_256), "--why", "it hums", "--db", str(path)).splitlines()
+    assert told[-1] == f"autotune compile softmax --arch sm_75 --dtype float32 --configuration '{second}' --db {path}"
+    assert not [line for line in told if " now run" in line]
+
+
+def test_a_block_after_which_nothing_runs_names_the_kernel_that_takes_any_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.dispatch.store.shipped_databases", list)  # the shipped one has that kernel for any GPU
+    path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V3_256)], device=UNKNOWN)
+    safe = load("softmax").safe
+    told = said("block", "softmax", str(V3_256), "--why", "it hums", "--db", str(path)).splitlines()
+    assert told[1] == "4096x4096 now runs no kernel: none is left that can run it"
+    assert told[-1] == f"autotune compile softmax --arch sm_75 --dtype float32 --configuration '{safe}' --db {path}"
+
+
 def test_pins_say_what_runs_at_their_sizes_before_and_after(tmp_path: Path) -> None:
     path = write_database(tmp_path / "x.sqlite", [(4096, 4096, V3_256)], device=UNKNOWN, stored=[V2])
     told = said("pin", "softmax", "4096x4096", str(V2), "--why", "calm", "--db", str(path))
@@ -214,7 +238,7 @@ def test_where_more_changes_than_can_be_read_the_rest_is_counted(shipped: Path, 
     assert re.search(rf"^(\d+x\d+, ){{2}}\d+x\d+ and \d{{3}} more sizes now run {safe}, tier pin$", told)
     lines = said("unpin", "softmax", "1x1..262144x262144", "--db", str(path)).splitlines()
     assert len(lines) <= 8
-    assert any(re.search(r"^other kernels now run \d+ more sizes; autotune explain says which$", line) for line in lines)
+    assert any(re.search(r"^other kernels now run \d+ more sizes; autotune explain OPERATION MxN says which$", line) for line in lines)
 
 
 @pytest.mark.parametrize("decision", [("pin", "softmax", "4096x4096"), ("block", "softmax")], ids=["pin", "block"])

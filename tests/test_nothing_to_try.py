@@ -62,7 +62,7 @@ def test_an_interrupt_before_the_first_trial_blames_no_configuration(database: D
     backend = FakeBackend(lambda configuration, problem: 10.0, stop_after=0)
     summary = sweep(SOFTMAX, [ODD], backend, database, watcher=PlainWatcher())
     assert summary.interrupted
-    assert _next_step(summary, None) == "nothing was tried yet"
+    assert _next_step(summary) == "nothing was tried yet"
     said = capsys.readouterr().out
     assert "; nothing was tried\n" in said
     assert "can be used" not in said

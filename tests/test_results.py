@@ -1,6 +1,7 @@
 """What is shipped in results/ is whole, was measured by what is here, and is what its page says."""
 
 import json
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -28,6 +29,22 @@ def test_something_is_shipped() -> None:
 
 def test_the_page_is_what_the_databases_say() -> None:
     assert (shipped("results") / "README.md").read_text(encoding="utf-8") == page(shipped_databases())
+
+
+def test_the_first_figures_of_the_readme_are_those_of_the_shipped_database() -> None:
+    text = " ".join((Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8").split())
+    found = re.search(r"On an (.*?), softmax of a (\d+)x(\d+) (\w+) matrix takes ([\d.]+) us: it runs at ([\d.]+) % of the speed", text)
+    assert found is not None
+    device, rows, cols, dtype, time_us, share = found.groups()
+    with Database(shipped_databases()[0], mode="read") as database:
+        (best,) = database.best("softmax", int(rows), int(cols), dtype, device=device)
+    assert (time_us, share) == (f"{best['time_us']:.1f}", f"{100 * best['fraction_of_copy']:.1f}")
+
+
+def test_the_readme_counts_the_versions_that_there_are() -> None:
+    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    assert f"({len(SOFTMAX.versions)} versions; there is no v11 any more)" in text
+    assert "v11" not in SOFTMAX.versions
 
 
 def test_a_device_of_which_neither_peak_nor_rivals_are_known_has_its_part_of_the_page(path: Path, tmp_path: Path) -> None:

@@ -34,11 +34,10 @@ def test_what_is_wrong_in_the_same_way_again_and_again_is_told_once_with_how_oft
     template = TEMPLATE.replace("for (", "if (block == 64 && cols == 7) output[0] = 5;\n    else for (").replace("2 * input", "3 * input")
     status, out, err = verified(written(tmp_path, template), "1x1", "2x7")
     assert (status, out[-1]) == (1, "0 right, 4 wrong")
-    assert len(err) == 3
-    (often,) = (line for line in err if line.startswith("2 x "))
-    assert often.startswith("2 x v0: wrong_result: ")
+    often, once = err  # a number of wrong elements, which differs from size to size, and what was not written
+    assert often.startswith("3 x v0: wrong_result: ")
     assert often.endswith("; first v0 block 32 at twice 1x1 float32")
-    assert sorted(line.partition(": ")[0] for line in err if line != often) == [f"v0 block {n} at twice 2x7 float32" for n in (32, 64)]
+    assert once.partition(": ")[0] == "v0 block 64 at twice 2x7 float32"
 
 
 def test_a_size_that_no_memory_holds_is_one_sentence_and_the_others_are_checked(tmp_path: Path) -> None:

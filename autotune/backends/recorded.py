@@ -25,12 +25,15 @@ MOST_NAMED = 5  # sizes in a sentence
 
 
 class RecordedBackend:
-    """Replays one device of the database at `path`: the only one in it, or the one called `device`."""
+    """Replays one device of the database at `path`: the only one in it, or the one called `device`.
+
+    Of the protocols under which it was timed it takes the one called `protocol`; when that is None, cold or else the first that there is.
+    """
 
     replayed = True
     flags = ""
 
-    def __init__(self, path: Path, *, device: str | None = None, protocol: str = "cold") -> None:
+    def __init__(self, path: Path, *, device: str | None = None, protocol: str | None = None) -> None:
         self._database = Database(path, mode="read")
         try:
             self.device: Device = self._one_device(device)
@@ -120,11 +123,13 @@ class RecordedBackend:
             raise UsageError(f"the database has recorded {names}; name exactly one of its devices with --device recorded:PATH#NAME")
         return found[0]
 
-    def _one_protocol(self, name: str) -> TimingProtocol:
+    def _one_protocol(self, name: str | None) -> TimingProtocol:
         protocols = self._database.protocols_measured(self.device)
-        found = [p for p in protocols if p.name == name]
+        names = sorted({p.name for p in protocols}, key=lambda known: (known != "cold", known))
+        found = [p for p in protocols if p.name == name or (name is None and p.name == names[0])]
         if not found:
-            raise UsageError(f"nothing is recorded under protocol {name!r}; recorded are {', '.join(p.name for p in protocols) or 'none'}")
+            there = ", ".join(names) or "none"
+            raise UsageError(f"nothing of {self.device.name} is recorded under protocol {name!r}; leave it out, for recorded is {there}")
         return max(found, key=lambda p: p.rule)
 
 

@@ -20,11 +20,12 @@ class Chosen:
     why: str = ""
 
 
-def select(word: str, *, protocol: Literal["cold", "warm"] = "cold", hang_timeout_s: float = 10.0, jobs: int | None = None) -> Chosen:
+def select(word: str, *, protocol: Literal["cold", "warm"] | None = None, hang_timeout_s: float = 10.0, jobs: int | None = None) -> Chosen:
     """The backend for `auto`, `cuda`, `cuda:I`, `emulator`, `recorded`, `recorded:PATH` or `recorded:PATH#DEVICE`.
 
-    `auto` is the first CUDA GPU, and the shipped recordings where there is none. Raises UsageError for any other word, and when
-    what the device needs is missing, and for limits that make no sense.
+    `auto` is the first CUDA GPU, and the shipped recordings where there is none. Without a `protocol` a GPU is timed cold, and of a
+    recording is taken what it has, cold first; the emulator, which times a CPU, has none to choose. Raises UsageError for any
+    other word, and when what the device needs is missing, and for limits that make no sense.
     """
     if not 0 < hang_timeout_s <= MOST_HANG_TIMEOUT_S:
         raise UsageError(f"a hang timeout of {hang_timeout_s} s is none; give seconds above 0 and up to {MOST_HANG_TIMEOUT_S:g}")
@@ -33,11 +34,13 @@ def select(word: str, *, protocol: Literal["cold", "warm"] = "cold", hang_timeou
     kind, _, rest = word.partition(":")
     if kind == "auto" and not rest:
         if gpu_count():
-            return Chosen(_cuda(0, protocol, hang_timeout_s, jobs))
+            return Chosen(_cuda(0, protocol or "cold", hang_timeout_s, jobs))
         return Chosen(_recorded("", protocol), "no CUDA GPU was found, so recorded measurements are replayed")
     if kind == "cuda" and (not rest or rest.isdigit()):
-        return Chosen(_cuda(int(rest or 0), protocol, hang_timeout_s, jobs))
+        return Chosen(_cuda(int(rest or 0), protocol or "cold", hang_timeout_s, jobs))
     if kind == "emulator" and not rest:
+        if protocol:
+            raise UsageError(f"protocol {protocol!r} is one of a GPU, and the emulator takes CPU times; leave the protocol out")
         from autotune.backends.emulator import EmulatorBackend
 
         return Chosen(EmulatorBackend(hang_timeout_s=hang_timeout_s, jobs=jobs))
@@ -67,11 +70,16 @@ def _cuda(ordinal: int, protocol: Literal["cold", "warm"], hang_timeout_s: float
     return CudaBackend(ordinal, protocol=protocol, hang_timeout_s=hang_timeout_s, jobs=jobs)
 
 
-def _recorded(rest: str, protocol: str) -> Backend:
+def _recorded(rest: str, protocol: str | None) -> Backend:
     from autotune.backends.recorded import RecordedBackend
 
     path, _, device = rest.partition("#")
     if path:
+        if not Path(path).exists():
+            raise UsageError(
+                f"the recording {path} does not exist; give the path of a database that autotune sweep or export made, as in --device "
+                "recorded:first.sqlite, or --device recorded for the measurements that come with the package"
+            )
         return RecordedBackend(Path(path), device=device or None, protocol=protocol)
     databases = sorted(shipped("results").glob("*.sqlite"))
     if not databases:

@@ -1,6 +1,5 @@
 """`autotune bench`: the kernel that would be chosen, timed now beside a device copy and the other versions."""
 
-import shlex
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -9,11 +8,13 @@ import click
 
 from autotune.backends import Backend
 from autotune.benching import Contest, Contestant, best_of_versions, contest, faster
+from autotune.cli.hints import hint
 from autotune.cli.options import db_option, kernels_option, operation_of, problem_options, problems_of, require_readable
 from autotune.cli.output import Column, Form, Row, emit, microseconds, parameters, percent, reading, say
 from autotune.cli.summary import half_width, measured
 from autotune.cli.verify import executing
 from autotune.configuration import Configuration
+from autotune.device import EMULATOR
 from autotune.dispatch.explain import explain
 from autotune.dispatch.selection import Explanation
 from autotune.dispatch.store import layers
@@ -73,9 +74,7 @@ def bench_command(
             told += rows
             if form == "table":
                 emit(rows, COLUMNS, form, title=f"{story.problem} on {story.device.name}")
-                _conclude(
-                    found, wanted, loaded, story, [*(["--db", str(db)] if db else []), *(["--kernels", str(kernels)] if kernels else [])]
-                )
+                _conclude(found, wanted, loaded, story)
     if form != "table":
         emit(told, COLUMNS, form)
     return 1 if any(row["chosen"] and row["time_us"] is None for row in told) else 0
@@ -85,7 +84,8 @@ def _entrants(operation: Operation, story: Explanation, versions: Sequence[str],
     """What would be chosen, and then what is known to be best of the other versions. Raises UsageError where nothing would be."""
     if story.chosen is None:
         raise UsageError(
-            f"no kernel for {story.problem} is stored for {story.device.name}, so nothing would be chosen; autotune sweep tunes the size"
+            f"no kernel for {story.problem} is stored for {story.device.name}, so nothing would be chosen; "
+            f"`{_sweeping(story)}` tunes the size"
         )
     paths = [layer.path for layer in layers(db)]
     others = best_of_versions(paths, operation, story.problem, story.device, versions)
@@ -125,11 +125,8 @@ def _row(one: Contestant, found: Contest, story: Explanation, chosen: Configurat
     }
 
 
-def _conclude(found: Contest, entrants: Sequence[Configuration], operation: Operation, story: Explanation, where: list[str]) -> None:
-    """Below a table: the copy, which versions were left out though they could run, and whether the choice stands.
-
-    `where` are the options that name the database and the kernels.
-    """
+def _conclude(found: Contest, entrants: Sequence[Configuration], operation: Operation, story: Explanation) -> None:
+    """Below a table: the copy, which versions were left out though they could run, and whether the choice stands."""
     if found.copy_us is not None:
         say(f"a device copy of the same bytes takes {microseconds(found.copy_us)} us")
     met = {c.version for c in entrants}
@@ -137,12 +134,13 @@ def _conclude(found: Contest, entrants: Sequence[Configuration], operation: Oper
         say(f"not tuned at {found.problem.size}, so left out: {', '.join(left)}")
     ahead = faster(entrants[0], found)
     if ahead:
-        device = ["--device", "emulator"] if story.device.is_emulator else []
-        again = shlex.join(
-            ["autotune", "sweep", operation.name, "--size", found.problem.size, "--dtype", found.problem.dtype, *device, *where]
-        )
         beyond = " and ".join(str(one.configuration) for one in ahead)
-        say(f"faster than what would be chosen, beyond noise: {beyond}; `{again}` settles which is best")
+        say(f"faster than what would be chosen, beyond noise: {beyond}; `{_sweeping(story)}` settles which is best")
+
+
+def _sweeping(story: Explanation) -> str:
+    problem, device = story.problem, ["--device", EMULATOR.name] if story.device.is_emulator else []
+    return hint("sweep", problem.operation, "--size", problem.size, "--dtype", problem.dtype, *device)
 
 
 def _runs(operation: Operation, version: str, story: Explanation) -> bool:

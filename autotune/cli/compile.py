@@ -8,6 +8,7 @@ from autotune import nvcc, source
 from autotune.cli.options import db_option, dtype_of, kernels_option, operation_of
 from autotune.cli.output import Column, Form, Row, emit, reading
 from autotune.cli.pins import parse_configuration
+from autotune.cli.summary import told_once
 from autotune.configuration import Configuration
 from autotune.database import Database, default_path
 from autotune.errors import UsageError
@@ -63,7 +64,7 @@ def compile_command(
         raise UsageError("--version, --configuration and --safe each say what is compiled; give one of them")
     chosen = [loaded.safe] if safe else [parse_configuration(loaded, text) for text in wanted] or loaded.configurations(versions)
     rows: list[Row] = []
-    failures: list[str] = []
+    failures: list[tuple[str, str, str]] = []
     with Database(db or default_path(), mode="write", create=True) as database:
         for name, template in source.templates(loaded):
             database.add_template(loaded.name, name, template)
@@ -74,20 +75,20 @@ def compile_command(
                     database.store_binary(instance)
                 rows += _rows(built, dtype, arch)
     emit(rows, COLUMNS, form)
-    for message in failures:
+    for message in told_once(failures):
         click.echo(message, err=True)
     return 1 if failures else 0
 
 
 def _built(
-    operation: Operation, chosen: list[Configuration], dtype: str, arch: str, jobs: int | None, failures: list[str]
+    operation: Operation, chosen: list[Configuration], dtype: str, arch: str, jobs: int | None, failures: list[tuple[str, str, str]]
 ) -> list[Instance]:
     found = []
     for version in operation.versions.values():
         wanted = [c for c in chosen if c.version == version.name and dtype in version.dtypes]
         for configuration, result in nvcc.compile_instances(version, wanted, dtype, arch, jobs=jobs or 0):
             if isinstance(result, Failure):
-                failures.append(f"{configuration} {dtype} {arch}: {result.message}")
+                failures.append((f"{version.name} {dtype} {arch}", f"{configuration} {dtype} {arch}", result.message))
             else:
                 found.append(result)
     return found

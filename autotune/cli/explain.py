@@ -1,6 +1,5 @@
 """`autotune explain` and `autotune source`: why a kernel is chosen, and the CUDA source that would run."""
 
-import shlex
 from collections.abc import Container, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -10,8 +9,9 @@ import click
 
 from autotune import source
 from autotune.choice import WHICH_IS_BEST
+from autotune.cli.hints import hint
 from autotune.cli.inspected import explained
-from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of, rebuilding, require_readable
+from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of, require_readable
 from autotune.cli.output import Column, Form, Row, emit, microseconds, on_device, percent, reading, say
 from autotune.database import Database, shipped_databases
 from autotune.database.rebuild import OVERTAKEN
@@ -59,7 +59,8 @@ CANDIDATES = (
         "expected behind",
         percent,
         rank=2,
-        meaning="how much slower than the best it should be here, empty where the size lies beyond what was tuned",
+        meaning="how much slower than the best it should be here, empty where the size lies beyond what was tuned; one figure is known for "
+        "all that the analytic default proposes, which is told of what would run",
     ),
     Column("verdict", "verdict", right=False, long=True, meaning="chosen, or why not"),
 )
@@ -115,7 +116,7 @@ def explain_command(
             say(f"{story.problem.size} lies beyond what was tuned ({nearest}), so how far this is behind the best is not known")
     emit(rows, CANDIDATES, form)
     if form == "table" and (why := _overtaken(story, kernels)):
-        say(f"{why}; `{rebuilding(db, kernels)}`, or the next sweep, settles that")
+        say(f"{why}; `{hint('rebuild')}`, or the next sweep, settles that")
     if form == "table" and story.nearest:
         emit([_row(candidate, story, replayed) for candidate in story.nearest], NEAREST, "table", title="nearest tuned sizes")
 
@@ -126,9 +127,8 @@ def source_command(operation: str, size: str, dtype: str | None, device: str | N
     """Print the CUDA source, instantiated, that would run OPERATION at MxN."""
     story = _explanation(operation, size, dtype, device, db, kernels)
     if story.chosen is None:
-        where = [*(["--db", str(db)] if db else []), *(["--kernels", str(kernels)] if kernels else [])]
-        made = ["autotune", "compile", operation, "--safe", "--dtype", story.problem.dtype, "--arch", story.device.arch, *where]
-        raise UsageError(f"no kernel for {story.problem} is stored for {story.device.name}; {shlex.join(made)} stores one")
+        made = hint("compile", operation, "--safe", "--dtype", story.problem.dtype, "--arch", story.device.arch)
+        raise UsageError(f"no kernel for {story.problem} is stored for {story.device.name}; `{made}` stores one")
     version = operation_of(operation, kernels).version(story.chosen.configuration.version)
     click.echo(f"// {story.problem} on {story.device.name}: {story.chosen.configuration}, tier {story.tier}")
     click.echo(source.render(version, [story.chosen.configuration], story.problem.dtype) + source.defined(version), nl=False)

@@ -9,6 +9,7 @@ import click
 
 from autotune.catalogue import operation_names
 from autotune.choice import WHICH_IS_BEST
+from autotune.cli.hints import hint
 from autotune.cli.inspected import BEST, BLOCKED, DEVICES, MISSES, PINS, PROBLEMS, RUNNER_UP, TRIALS, VERSIONS, explained
 from autotune.cli.options import (
     db_option,
@@ -16,17 +17,19 @@ from autotune.cli.options import (
     kernels_option,
     operation_of,
     reading_database,
-    rebuilding,
     require_known,
     size_option,
 )
 from autotune.cli.output import Column, Form, Row, counted, emit, reading, say
 from autotune.database import Database
 from autotune.database.rebuild import OVERTAKEN, templates_here
+from autotune.device import EMULATOR
 from autotune.element import element
 from autotune.operation import Operation
 from autotune.problem import parse_size
 from autotune.trial import Outcome
+
+_OPERATIONS = "SELECT DISTINCT operation FROM templates"
 
 
 @click.group("inspect")
@@ -94,7 +97,7 @@ def best(
         say(f"gap below 0: the runner-up tied and was a little faster. {WHICH_IS_BEST}")
     if form == "table":
         for why in again:
-            say(f"stale at {why}; `{rebuilding(db, kernels)}`, or the next sweep, settles that")
+            say(f"stale at {why}; `{hint('rebuild')}`, or the next sweep, settles that")
 
 
 def _marked(database: Database, filters: dict[str, Any], kernels: Path | None) -> tuple[list[Row], list[str]]:
@@ -210,7 +213,7 @@ def blocked(operation: str | None, db: Path | None, kernels: Path | None, form: 
 def _nothing(database: Database, done: str, filters: dict[str, Any]) -> str:
     """Why there is nothing to show: the first filter that leaves no trial, and what there is to choose from in its place."""
     size = f"{filters['rows']}x{filters['cols']}" if filters["rows"] is not None else None
-    sweep = f"autotune sweep OPERATION --size {size}" + (f" --dtype {filters['dtype']}" if filters["dtype"] else "")
+    sweep = f"`{_sweeping(database, size, filters)}` does that" if size else ""
     chosen: dict[str, Any] = {}
     for names in (("operation",), ("device",), ("dtype",), ("rows", "cols"), ("version",), ("outcome",)):
         wanted = {name: filters[name] for name in names if filters.get(name) is not None}
@@ -219,24 +222,33 @@ def _nothing(database: Database, done: str, filters: dict[str, Any]) -> str:
             break
         if wanted and tuple(wanted.values()) not in there:
             if size and "rows" in wanted:
-                return f"nothing was {done} at {_worded(wanted | chosen)}; {sweep} does that"
+                return f"nothing was {done} at {_worded(wanted | chosen)}; {sweep}"
             among = ", ".join(f"{value} ({count:,})" for (value,), count in there.items())
             of = f" of {_worded(chosen)}" if chosen else ""
             return f"no trial{of} has {names[0]} {wanted[names[0]]}; there are {among}"
         chosen |= wanted
     if not there:
-        return f"nothing was {done} at {size}; {sweep} does that" if size else f"nothing has been {done} yet"
+        return f"nothing was {done} at {size}; {sweep}" if size else f"nothing has been {done} yet"
     right = _counted(database, ("time_us IS NOT NULL",), chosen).get((1,), 0)
     if right and filters.get("version"):
         return (
             f"{counted(right, 'trial')} of what was asked for ran right, but all of another template, or blocked, or refused by the "
-            "definition; autotune inspect trials lists them"
+            f"definition; `{hint('inspect', 'trials')}` lists them"
         )
     if right:
-        return f"{counted(right, 'trial')} of what was asked for ran right, but which is best was not settled; autotune rebuild does that"
-    return (
-        f"{counted(sum(there.values()), 'trial')} of what was asked for gave no best kernel; autotune inspect trials shows how they ended"
-    )
+        return (
+            f"{counted(right, 'trial')} of what was asked for ran right, but which is best was not settled; `{hint('rebuild')}` does that"
+        )
+    gave = f"{counted(sum(there.values()), 'trial')} of what was asked for gave no best kernel"
+    return f"{gave}; `{hint('inspect', 'trials')}` shows how they ended"
+
+
+def _sweeping(database: Database, size: str, filters: dict[str, Any]) -> str:
+    """The command that would tune `size` as it was asked for."""
+    operations = [filters["operation"]] if filters["operation"] else [row["operation"] for row in database.select(_OPERATIONS)]
+    more = [word for name in ("dtype", "version") if filters.get(name) for word in (f"--{name}", filters[name])]
+    on = ["--device", EMULATOR.name] if filters["device"] == EMULATOR.name else []
+    return hint("sweep", operations[0] if len(operations) == 1 else "OPERATION", "--size", size, *more, *on)
 
 
 def _counted(database: Database, names: tuple[str, ...], chosen: dict[str, Any]) -> dict[tuple[Any, ...], int]:

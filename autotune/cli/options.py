@@ -1,7 +1,6 @@
 """Options that several commands share, and what they are turned into."""
 
 import math
-import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -124,8 +123,3 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the file of sizes {path} could not be read ({error}); give a text file with one ROWSxCOLS a line") from error
-
-
-def rebuilding(db: Path | None, kernels: Path | None) -> str:
-    """The command that settles this database again."""
-    return shlex.join(["autotune", "rebuild", *(["--db", str(db)] if db else []), *(["--kernels", str(kernels)] if kernels else [])])

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from autotune import source
+from autotune.cli.hints import hint
 from autotune.cli.options import db_option, dtype_of, dtype_option, kernels_option, operation_of, size_option
 from autotune.cli.output import counted, say
 from autotune.cli.running import Running, Runs, told
@@ -65,7 +66,7 @@ def pin_command(
         before = Running(loaded, found, name, path).at_tuned_sizes(ends)
         database.pin(found, operation, name, rows, cols, chosen, author=author or _user(), why=why)
     say(f"pinned {operation} {sizes} {name} on {found.name} to {chosen}")
-    _tell(before, Running(loaded, found, name, path), ends, found, db, kernels)
+    _tell(before, Running(loaded, found, name, path), ends, found)
 
 
 @click.command("unpin")
@@ -83,9 +84,9 @@ def unpin_command(operation: str, sizes: str, device: str | None, dtype: str | N
         ends = [Problem(operation, *size, name) for size in dict.fromkeys((m, n) for m in rows for n in cols)]
         before = Running(loaded, found, name, path).at_tuned_sizes(ends)
         if not database.unpin(found, operation, name, rows, cols):
-            raise UsageError(f"{operation} {sizes} {name} has no pin on {found.name}; autotune inspect pins lists what is pinned")
+            raise UsageError(f"{operation} {sizes} {name} has no pin on {found.name}; `{hint('inspect', 'pins')}` lists what is pinned")
     say(f"{operation} {sizes} {name} on {found.name} is no longer pinned")
-    _tell(before, Running(loaded, found, name, path), ends, found, db, kernels)
+    _tell(before, Running(loaded, found, name, path), ends, found)
 
 
 @click.command("block")
@@ -125,7 +126,7 @@ def block_command(
         database.block(found, operation, chosen, template.sha, name, why, problem)
         settled = _settled_again(database, found, loaded, chosen, name, problem)
     say(f"blocked {chosen} for {problem or f'{operation} {name}'} on {found.name}{settled}")
-    _tell(before, Running(loaded, found, name, path), asked, found, db, kernels)
+    _tell(before, Running(loaded, found, name, path), asked, found)
 
 
 @click.command("unblock")
@@ -151,7 +152,7 @@ def unblock_command(
     loaded = operation_of(operation, kernels)
     name = dtype_of(loaded, dtype)
     if every == (configuration is not None):
-        raise UsageError("name one CONFIGURATION to unblock, or give --all for every one; autotune inspect blocked lists them")
+        raise UsageError(f"name one CONFIGURATION to unblock, or give --all for every one; `{hint('inspect', 'blocked')}` lists them")
     chosen = parse_configuration(loaded, configuration) if configuration is not None else None
     problem = Problem(operation, *parse_size(size), name) if size else None
     path, asked = db or default_path(), [problem] if problem else []
@@ -163,7 +164,7 @@ def unblock_command(
         if not count:
             where = f"for {size} alone on {found.name}" if size else f"on {found.name}"
             what = f"{chosen} is not blocked" if chosen else f"no configuration of {operation} {name} is blocked"
-            raise UsageError(f"{what} {where}; autotune inspect blocked lists what is")
+            raise UsageError(f"{what} {where}; `{hint('inspect', 'blocked')}` lists what is")
         settled = _settled_again(database, found, loaded, chosen, name, problem)
     what, which = (str(chosen), "it") if chosen else (counted(count, "configuration"), "it" if count == 1 else "them")
     then = f"and the next sweep tries {which} again"
@@ -172,7 +173,7 @@ def unblock_command(
     elif timed:
         then += f", but for {timed} that {'has a time' if timed == 1 else 'have times'} already"
     say(f"{what} may be selected again on {found.name}, {then}{settled}")
-    _tell(before, Running(loaded, found, name, path), asked, found, db, kernels)
+    _tell(before, Running(loaded, found, name, path), asked, found)
 
 
 def parse_range(text: str) -> tuple[Range, Range]:
@@ -241,8 +242,8 @@ def _settled_again(
     return f"; {counted(done.settled, 'problem')} that this may change {were} settled again" if done.settled else ""
 
 
-def _tell(before: Runs, now: Running, asked: list[Problem], device: Device, db: Path | None, kernels: Path | None) -> None:
-    for sentence in told(before, now, asked, device, db, kernels):
+def _tell(before: Runs, now: Running, asked: list[Problem], device: Device) -> None:
+    for sentence in told(before, now, asked, device):
         click.echo(sentence) if sentence.startswith("autotune ") else say(sentence)  # a command is copied, and stays on one line
 
 

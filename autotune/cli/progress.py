@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from autotune.cli.hints import hint
 from autotune.cli.output import counted, microseconds, percent
-from autotune.cli.summary import conclusion, culprits, describe, outcomes
+from autotune.cli.summary import conclusion, culprits, describe, kinds, outcomes
 from autotune.device import Device
 from autotune.finite import finite
 from autotune.selector.training import Trained
@@ -59,10 +60,11 @@ class PlainWatcher(Watcher):
                 f"{summary.problem}: what was measured of {counted(summary.stale, 'configuration')} before no longer counts: "
                 "the kernel, its definition, its compiler or the driver has changed"
             )
-        for message, count in summary.failures.most_common(SHOWN_FAILURES):
-            self._say(f"{summary.problem}: {count} x {message}{culprits(list(summary.culprits.get(message, ())))}")
-        if (more := len(summary.failures) - SHOWN_FAILURES) > 0:
-            self._say(f"{summary.problem}: {more} more ways to fail; see `autotune inspect trials`")
+        failed = kinds(summary)
+        for count, example, whose in failed[:SHOWN_FAILURES]:
+            self._say(f"{summary.problem}: {count} x {example}{culprits(whose)}")
+        if (more := len(failed) - SHOWN_FAILURES) > 0:
+            self._say(f"{summary.problem}: {more} more ways to fail; see `{hint('inspect', 'trials')}`")
         if summary.impossible:
             self._say(f"{summary.problem}: {spoken(summary.impossible)}")
         self._say(describe(summary, recorded=bool(self._note)))

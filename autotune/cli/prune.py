@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from autotune.catalogue import load, operation_names
+from autotune.cli.hints import hint
 from autotune.cli.options import NumberRange, db_option, kernels_option
 from autotune.cli.output import Column, Form, Row, counted, emit, reading, say
 from autotune.database import Database, default_path
@@ -63,13 +64,15 @@ def prune_command(
     emit(rows, COLUMNS, form)
     if form == "table":
         were, settled_were = ("was" if count == 1 else "were" for count in (len(every), settled))
-        again = f", and {counted(settled, 'problem')} {settled_were} settled again by what is left" if settled else ""
+        by = "by what is left, which is all that inspect best counts as tried now"
+        again = f", and {counted(settled, 'problem')} {settled_were} settled again {by}" if settled else ""
         say(f"{counted(len(every), 'trial')} {f'{were} deleted{again}' if yes else 'would be deleted; --yes does it'}")
         if blocked:
             stay, them = ("stays", "it") if blocked == 1 else ("stay", "them")
             say(
-                f"{counted(blocked, 'configuration')} of what failed {stay} blocked, so that no sweep tries {them} again: autotune inspect "
-                f"blocked says why, and autotune unblock lets {them} be tried"
+                f"{counted(blocked, 'configuration')} of what failed {stay} blocked, so that no sweep tries {them} again: "
+                f"`{hint('inspect', 'blocked')}` "
+                f"says why, and `{hint('unblock', 'OPERATION')}` lets {them} be tried"
             )
 
 

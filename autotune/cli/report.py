@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from autotune.cli.hints import hint
 from autotune.cli.options import DEFAULT_DTYPE, NumberRange, db_option, dtype_option, reading_database, require_known
 from autotune.database.placing import same_file, write_over
 from autotune.element import element
@@ -57,9 +58,9 @@ def report_command(
     if not series:
         chosen = " ".join(filter(None, (device, dtype)))
         raise UsageError(
-            f"database {database.path} holds no trials of {chosen}; autotune inspect devices lists what is there"
+            f"database {database.path} holds no trials of {chosen}; `{hint('inspect', 'devices')}` lists what is there"
             if chosen
-            else f"database {database.path} holds no trials; autotune sweep fills it"
+            else f"database {database.path} holds no trials; `{hint('sweep', 'OPERATION')}` fills it"
         )
     drawn = max(series, key=lambda one: (sum(bool(size["version"]) for size in one["problems"]), one["dtype"] == DEFAULT_DTYPE))
     if png_file is not None and not any(size["version"] for size in drawn["problems"]):

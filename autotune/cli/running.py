@@ -1,25 +1,45 @@
 """What the dispatcher runs at the sizes that were tuned, and what of that a decision of a person changes."""
 
 import os
-import shlex
 import warnings
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from typing import NamedTuple
 
+from autotune.cli.hints import hint
 from autotune.cli.output import counted
 from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.dispatch.knowledge import read
 from autotune.dispatch.selection import Candidate, Selector
 from autotune.dispatch.store import layers
-from autotune.errors import AutotuneError
 from autotune.operation import Operation
 from autotune.problem import Problem
 
 MOST_SHOWN = 4  # kinds of changes; a block may change what runs at hundreds of sizes
 MOST_NAMED = 3  # sizes of one kind
 
-Runs = dict[Problem, tuple[Configuration, str] | None]  # the configuration and the tier of the decision, None where nothing runs
+CERTAIN = ("pin", "exact", "safe")  # the tiers whose kernel is to run wherever it can, and not just as one of many
+
+
+class Run(NamedTuple):
+    """What runs at a size, by which tier of the decision, None where nothing does.
+
+    `uncompiled` is what was pinned or measured best there, or what takes any input, passed over only for want of a compiled instance.
+    """
+
+    configuration: Configuration | None
+    tier: str
+    uncompiled: Configuration | None
+
+    @property
+    def kernel(self) -> tuple[Configuration | None, str]:
+        return self.configuration, self.tier
+
+    def __str__(self) -> str:
+        return f"{self.configuration}, tier {self.tier}" if self.configuration else "no kernel: none is left that can run it"
+
+
+Runs = dict[Problem, Run]
 
 
 class Running:
@@ -35,49 +55,43 @@ class Running:
         tuned = (entry.problem(self._selector.operation) for entry in self._selector.knowledge.tuned if entry.dtype == self._dtype)
         return {problem: self._run(problem) for problem in dict.fromkeys((*tuned, *others))}
 
-    def uncompiled(self, problem: Problem) -> Configuration | None:
-        """What was pinned or measured best at this very size, where it is passed over only for want of a compiled instance."""
-        candidates: Iterator[Candidate] = iter(self._selector.explain(problem).candidates)
-        first = next((c for c in candidates if c.tier in ("pin", "exact") and not self._barred(c, problem)), None)
-        return first.configuration if first and first.rejected else None
+    def _run(self, problem: Problem) -> Run:
+        uncompiled = None
+        for candidate in self._selector.candidates(problem):
+            if not candidate.rejected:
+                return Run(candidate.configuration, candidate.tier, uncompiled)
+            if candidate.tier in CERTAIN and self._only_uncompiled(candidate, problem):
+                uncompiled = uncompiled or candidate.configuration
+        return Run(None, "", uncompiled)
 
-    def _barred(self, candidate: Candidate, problem: Problem) -> bool:
-        """Whether compiling it would not help."""
+    def _only_uncompiled(self, candidate: Candidate, problem: Problem) -> bool:
+        """Whether it is passed over for want of a compiled instance, so that compiling it would help."""
         instances = self._selector.knowledge.instances
         stored = instances is None or (candidate.configuration, problem.dtype) in instances
-        return bool(candidate.rejected) and (stored or not candidate.rejected.startswith("no compiled instance"))
-
-    def _run(self, problem: Problem) -> tuple[Configuration, str] | None:
-        try:
-            found = self._selector.choose(problem)
-        except AutotuneError:
-            return None
-        return found.configuration, found.tier
+        return not stored and candidate.rejected.startswith("no compiled instance")
 
 
-def told(before: Runs, now: Running, others: Iterable[Problem], device: Device, db: Path | None, kernels: Path | None) -> Iterator[str]:
+def told(before: Runs, now: Running, others: Iterable[Problem], device: Device) -> Iterator[str]:
     """What runs now where something else ran `before`, and at `others`; then what must be compiled, and the command that does it."""
     asked = tuple(others)
     after = now.at_tuned_sizes((*before, *asked))
-    touched = [problem for problem, runs in after.items() if problem in asked or runs != before.get(problem)]
-    kinds: dict[tuple[Configuration, str] | None, list[Problem]] = {}
+    touched = [problem for problem, run in after.items() if problem in asked or run != before.get(problem)]
+    kinds: dict[str, list[Problem]] = {}
     for problem in touched:
-        kinds.setdefault(after[problem], []).append(problem)
-    for runs, problems in list(kinds.items())[:MOST_SHOWN]:
-        what = f"{runs[0]}, tier {runs[1]}" if runs else "no kernel: none is left that can run it"
+        if problem in asked or problem not in before or after[problem].kernel != before[problem].kernel:
+            kinds.setdefault(str(after[problem]), []).append(problem)
+    for what, problems in list(kinds.items())[:MOST_SHOWN]:
         yield f"{_sizes(problems)} now {'runs' if len(problems) == 1 else 'run'} {what}"
     if more := list(kinds.values())[MOST_SHOWN:]:
-        yield f"other kernels now run {counted(sum(map(len, more)), 'more size')}; autotune explain says which"
-    wanted = dict.fromkeys(filter(None, map(now.uncompiled, touched)))
+        yield f"other kernels now run {counted(sum(map(len, more)), 'more size')}; autotune explain OPERATION MxN says which"
+    wanted = dict.fromkeys(run.uncompiled for run in map(after.__getitem__, touched) if run.uncompiled)
     if wanted:
         operation, dtype = touched[0].operation, touched[0].dtype
-        made = ["autotune", "compile", operation, "--arch", device.arch, "--dtype", dtype]
-        made += [word for configuration in wanted for word in ("--configuration", str(configuration))]
-        made += [*(["--db", str(db)] if db else []), *(["--kernels", str(kernels)] if kernels else [])]
+        named = [word for configuration in wanted for word in ("--configuration", str(configuration))]
         what, it, are = (f"{next(iter(wanted))}", "it", "it is") if len(wanted) == 1 else (f"{len(wanted)} others", "them", "they are")
         missing = f"no compiled instance of {it} for {device.arch} is stored yet, so {are} passed over"
         yield f"{what} would run there, but {missing}; this makes {it}:"
-        yield shlex.join(made)
+        yield hint("compile", operation, "--arch", device.arch, "--dtype", dtype, *named)
 
 
 def _sizes(problems: list[Problem]) -> str:

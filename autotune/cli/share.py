@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from autotune.catalogue import load, operation_names
+from autotune.cli.hints import hint
 from autotune.cli.options import db_option, dtype_option, kernels_option, reading_database, require_known, size_option
 from autotune.cli.output import Column, Form, Row, counted, emit, reading, say
 from autotune.database import Database, default_path
@@ -76,7 +77,7 @@ def export_command(
         if t4_file or optuna_file:
             trials = database.trial_rows(device=device, **_chosen(size, dtype))
             if not trials:
-                raise UsageError(f"database {database.path} has no such trials; autotune inspect problems lists what there is")
+                raise UsageError(f"database {database.path} has no such trials; `{hint('inspect', 'problems')}` lists what there is")
             _write_trials(database, trials, t4_file, optuna_file)
 
 

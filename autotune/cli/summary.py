@@ -1,7 +1,8 @@
 """What a sweep found, in words and with as many digits as it is sure of."""
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import floor, log10
 
 from autotune.choice import Choice
@@ -9,6 +10,10 @@ from autotune.cli.output import counted, microseconds, percent
 from autotune.configuration import Configuration
 from autotune.trial import Outcome
 from autotune.watch import ProblemSummary, Summary
+
+PROVISIONAL = "provisional: its final race is still to come"
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?:(?<!\w)-)?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
+_COUNTED = re.compile(r"\bN (\w+?)s? (?:is|are)\b")
 
 
 def measured(time_us: float, half: float | None = None) -> str:
@@ -42,6 +47,37 @@ def culprits(configurations: Sequence[Configuration]) -> str:
     return f" ({configurations[0]}" + (f" and {more} more)" if more else ")")
 
 
+def alike(message: str) -> str:
+    """What messages have in common that differ in numbers alone: counts, sizes, addresses, names of configurations and instances.
+
+    >>> alike("1 element is wrong, at row 3, column 0x7f") == alike("12 elements are wrong, at row 40, column 0xa0")
+    True
+    """
+    return _COUNTED.sub(r"N \1 is", _NUMBER.sub("N", message))
+
+
+def kinds(summary: ProblemSummary) -> list[tuple[int, str, list[Configuration]]]:
+    """The failures of a problem, by kind, the most frequent first: how many, what was said of the first of them, whom it befell."""
+    found: dict[str, list[str]] = {}
+    for message in summary.failures:
+        found.setdefault(alike(message), []).append(message)
+    told = [
+        (sum(summary.failures[m] for m in same), same[0], list(dict.fromkeys(c for m in same for c in summary.culprits.get(m, ()))))
+        for same in found.values()
+    ]
+    return sorted(told, key=lambda kind: -kind[0])
+
+
+def told_once(failures: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """A line for each kind of failure, of those given as what failed, where exactly, and why; the most frequent first."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for what, where, why in failures:
+        found.setdefault((what, alike(why)), []).append((where, why))
+    for (what, _), places in sorted(found.items(), key=lambda item: -len(item[1])):
+        where, why = places[0]
+        yield f"{where}: {why}" if len(places) == 1 else f"{len(places)} x {what}: {why}; first {where}"
+
+
 def describe(summary: ProblemSummary, *, recorded: bool = False) -> str:
     """One line on what was tried for a problem, what won, and how sure that is. Of a recording no others can be tried."""
     choice, new = summary.choice, counted(summary.new_trials, "new trial")
@@ -56,7 +92,8 @@ def describe(summary: ProblemSummary, *, recorded: bool = False) -> str:
     share = f" ({percent(summary.copy_us / choice.time_us)} of copy)" if summary.copy_us else ""
     half = half_width(choice.time_us, choice.low_us, choice.high_us)
     time_us = measured(choice.time_us, half)
-    return f"{tried}; best {choice.configuration}: {time_us} us{share}, {_sure(half)}, {_verdict(choice, confirmed=summary.confirmed)}"
+    sure = f"{_sure(half, confirmed=summary.confirmed)}, {_verdict(choice, confirmed=summary.confirmed)}"
+    return f"{tried}; best {choice.configuration}: {time_us} us{share}, {sure}"
 
 
 def conclusion(summary: Summary, problems: int) -> str:
@@ -69,17 +106,18 @@ def conclusion(summary: Summary, problems: int) -> str:
     if problems == 1:
         one = summary.problems[0] if summary.problems else None
         return f"{_standing(one)}, and {f'there are more {left}' if untried else all_tried}"
-    tied = sum(p.confirmed and p.choice is not None and p.choice.beyond_noise is False for p in summary.problems)
+    unsure = sum(p.confirmed and p.choice is not None and p.choice.beyond_noise is False for p in summary.problems)
     bests = f"{summary.confirmed} of {problems} sizes have a best confirmed by a final race"
-    if tied:
-        bests += f", {tied} of them in a tie"
+    if unsure:
+        bests += f", {unsure} of them not beyond noise"
     return f"{bests}; " + (f"{counted(untried, 'size')} had more {left}" if untried else all_tried)
 
 
-def _sure(half: float | None) -> str:
+def _sure(half: float | None, *, confirmed: bool) -> str:
+    """The 95 % confidence interval of the median, which fewer samples than those of a final race need not reach."""
     if half is None:
         return "one sample"
-    return f"+-{100 * half:.0f} %" if half >= 0.1 else f"+-{percent(half)}"
+    return f"+-{f'{100 * half:.0f} %' if half >= 0.1 else percent(half)}{' with 95 % confidence' if confirmed else ''}"
 
 
 def _standing(one: ProblemSummary | None) -> str:
@@ -88,16 +126,18 @@ def _standing(one: ProblemSummary | None) -> str:
     if not one.confirmed:
         return "the best is provisional"
     if one.choice.beyond_noise is None:
-        return "the best was the only one in its final race"
-    return "the best won its final race" if one.choice.beyond_noise else "the best tied with others in its final race"
+        return "the best had no rival near enough for a final race"
+    if one.choice.beyond_noise:
+        return "the best won its final race"
+    return "the best tied with others in its final race" if one.choice.tied else "the best won its final race, but not beyond noise"
 
 
 def _verdict(choice: Choice, *, confirmed: bool) -> str:
     rival = choice.runner_up
     if rival is None or choice.gap is None:
-        return "the only one in its final race" if confirmed else "provisional: its final race is still to come"
-    if not choice.beyond_noise:
-        tie = f"{rival} is within noise of it"
-        return f"a tie in the final race: {tie}" if confirmed else f"provisional: its final race is still to come; {tie}"
-    sure = "winner of the final race" if confirmed else "provisional: its final race is still to come"
-    return f"{sure}; next {rival} {percent(choice.gap)} behind"
+        return "no other came near enough to be measured again beside it" if confirmed else PROVISIONAL
+    ahead = f"{percent(choice.gap)} behind" if choice.gap >= 0 else f"{percent(-choice.gap)} ahead"
+    if choice.tied:
+        return f"{'final race' if confirmed else PROVISIONAL}: a tie with {rival}, {ahead}, of which the one declared first is taken"
+    sure = "winner of the final race" if confirmed else PROVISIONAL
+    return f"{sure}; next {rival} {ahead}{'' if choice.beyond_noise else ', which is not beyond noise'}"

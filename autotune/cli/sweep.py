@@ -13,6 +13,7 @@ from autotune.backends import Backend
 from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import MOST_HANG_TIMEOUT_S, select
 from autotune.choice import Choice
+from autotune.cli.hints import hint
 from autotune.cli.options import (
     DEFAULT_DTYPE,
     NumberRange,
@@ -54,11 +55,17 @@ VERSION_COLUMNS = (
 @click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
 @device_option("auto")
 @click.option("--trials", type=click.IntRange(min=1), help="Stop at this many configurations per problem, earlier runs counted in.")
-@click.option("--seconds", type=NumberRange(min=0, min_open=True), help="Stop after this many seconds per problem.")
+@click.option(
+    "--seconds",
+    type=NumberRange(min=0, min_open=True),
+    help="Stop the search of a problem after this many seconds; its final race comes on top.",
+)
 @click.option("--until-gain", type=NumberRange(0, 1, min_open=True), help="Stop once less than this share may be gained, such as 0.01.")
 @click.option("--exhaustive", is_flag=True, help="Measure every configuration, however many there are.")
 @click.option(
-    "--protocol", type=click.Choice(["cold", "warm"]), default="cold", help="Whether data lies in the L2 cache when a sample begins."
+    "--protocol",
+    type=click.Choice(["cold", "warm"]),
+    help="Whether data lies in a GPU's L2 cache when a sample begins.  [default: cold, or what was recorded]",
 )
 @click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Decides inputs and the order of everything that has no other order."
@@ -86,7 +93,7 @@ def sweep_command(
     seconds: float | None,
     until_gain: float | None,
     exhaustive: bool,
-    protocol: Literal["cold", "warm"],
+    protocol: Literal["cold", "warm"] | None,
     seed: int,
     jobs: int | None,
     hang_timeout: float,
@@ -127,8 +134,8 @@ def sweep_command(
         if not as_json:
             _show_versions(summary, database, backend, chosen_operation, note)
             click.echo(f"stored in {path}{note}")
-            click.echo(f"{_next_step(summary, db, kernels)}{note}")
-            if said := _blocked(summary, database, backend, chosen_operation, db, kernels):
+            click.echo(f"{_next_step(summary)}{note}")
+            if said := _blocked(summary, database, backend, chosen_operation):
                 click.echo(f"{said}{note}")
     if summary.interrupted:
         return 130
@@ -161,40 +168,35 @@ def _show_versions(summary: Summary, database: Database, backend: Backend, opera
             emit(rows, columns, "table", title=f"{problem}{note or f' on {backend.device.name}'}")
 
 
-def _next_step(summary: Summary, db: Path | None, kernels: Path | None = None) -> str:
+def _next_step(summary: Summary) -> str:
     """Which commands show what was stored."""
-    where = f" --db {shlex.quote(str(db))}" if db else ""
-    known = where + (f" --kernels {shlex.quote(str(kernels))}" if kernels else "")
     if not any(p.choice for p in summary.problems):
         if summary.nowhere:
             return "no configuration is applicable, so nothing was tried"
         if all(p.untouched for p in summary.problems):
             return "nothing was tried yet"
-        return f"nothing that was tried can be used; `autotune inspect trials{where}` says why"
-    drawn = f", `autotune report --html report.html{where}` draws it" if find_spec("vl_convert") else ""  # an extra
-    barred = f", `autotune inspect blocked{known}` what is blocked and why" if any(p.blocked for p in summary.problems) else ""
-    return f"`autotune inspect best{known}` shows what was chosen{barred}{drawn}"
+        return f"nothing that was tried can be used; `{hint('inspect', 'trials')}` says why"
+    drawn = f", `{hint('report', '--html', 'report.html')}` draws it" if find_spec("vl_convert") else ""  # an extra
+    barred = f", `{hint('inspect', 'blocked')}` what is blocked and why" if any(p.blocked for p in summary.problems) else ""
+    return f"`{hint('inspect', 'best')}` shows what was chosen{barred}{drawn}"
 
 
-def _blocked(summary: Summary, database: Database, backend: Backend, operation: Operation, db: Path | None, kernels: Path | None) -> str:
+def _blocked(summary: Summary, database: Database, backend: Backend, operation: Operation) -> str:
     """What keeps problems without a best from being tried again, and the commands that let them be; "" where that is no block."""
     left = [p.problem for p in summary.problems if p.choice is None]
     shas = set(templates_here(operation).values())
     found = [(p.dtype, c) for p in left for c in database.blocked(backend.device, operation.name, p.dtype, p, template_shas=shas)]
     if not found:
         return ""
-    where = ["--db", str(db)] if db else []
-    mine = ["--kernels", str(kernels)] if kernels else []
-    named = ["--device", backend.device.name, *where, *mine]
     commands = (
-        shlex.join(["autotune", "unblock", operation.name, "--all", *(["--dtype", dtype] if dtype != DEFAULT_DTYPE else []), *named])
+        hint("unblock", operation.name, "--all", *(["--dtype", dtype] if dtype != DEFAULT_DTYPE else []), "--device", backend.device.name)
         for dtype in dict.fromkeys(dtype for dtype, _ in found)
     )
     count = len(set(found))
     blocked, them = ("configuration is blocked", "it") if count == 1 else ("configurations are blocked", "them")
-    shown = shlex.join(["autotune", "inspect", "blocked", *where, *mine])
     again = " and ".join(f"`{command}`" for command in commands)
-    return f"{count:,} {blocked}, and no sweep tries {them}: `{shown}` says why; to have {them} tried again once that is mended: {again}"
+    why = f"{count:,} {blocked}, and no sweep tries {them}: `{hint('inspect', 'blocked')}` says why"
+    return f"{why}; to have {them} tried again once that is mended: {again}"
 
 
 def _per_version(found: list[Row], done: ProblemSummary, backend: Backend) -> list[Row]:
@@ -223,4 +225,6 @@ def _chosen(row: Row, choice: Choice) -> Row:
 
 
 def _mark(choice: Choice) -> str:
-    return "best" if choice.beyond_noise or choice.runner_up is None else "best, in a tie"
+    if choice.beyond_noise or choice.runner_up is None:
+        return "best"
+    return "best, in a tie" if choice.tied else "best, not beyond noise"

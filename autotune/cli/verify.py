@@ -1,6 +1,5 @@
 """`autotune verify`: every configuration against the float64 reference."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +9,7 @@ import click
 from autotune.backends import Backend
 from autotune.backends.select import gpu_count, select
 from autotune.cli.options import dtype_of, kernels_option, operation_of, problems_of
+from autotune.cli.summary import told_once
 from autotune.configuration import Configuration
 from autotune.errors import UsageError
 from autotune.operation import Operation
@@ -21,9 +21,6 @@ from autotune.workshop import Workshop
 # One column and one row; fewer columns than threads; around a warp and a vector; odd; long enough for every loop to run often.
 SIZES = ("1x1", "5x7", "9x33", "6x1000", "10x1001", "3x4096")
 LONG = ("2x131072",)
-
-
-Failures = dict[tuple[str, str, str], list[tuple[Configuration, Problem]]]  # where, by version, outcome and message
 
 
 @click.command("verify")
@@ -54,7 +51,7 @@ def verify_command(
     offered = {dtype for name in versions or loaded.versions for dtype in loaded.version(name).dtypes}
     names = [dtype_of(loaded, name) for name in dtypes] or [name for name in loaded.dtypes if name in offered]
     problems = problems_of(loaded, sizes or SIZES + LONG, None, names)
-    failures: Failures = defaultdict(list)
+    failures: list[tuple[str, str, str]] = []
     right, unchecked = 0, []
     with closing(executing(device, jobs)) as backend:
         workshop = Workshop(backend, loaded)
@@ -66,14 +63,14 @@ def verify_command(
                 continue
             right += passed
             for configuration, wrong in failed:
-                failures[configuration.version, str(wrong.outcome), wrong.message].append((configuration, problem))
+                failures.append((configuration.version, f"{configuration} at {problem}", f"{wrong.outcome}: {wrong.message}"))
             without = impossible(loaded, backend, problem, versions or (() if passed or failed else tuple(loaded.versions)))
             why = f"; {spoken(without)}" if without else ""
             click.echo(f"{problem}: {passed} right, {len(failed)} wrong on {backend.device.name}{why}")
         refused = list(_safe_refused(loaded, problems, backend))
-    for line in (*_told(failures), *unchecked, *refused):
+    for line in (*told_once(failures), *unchecked, *refused):
         click.echo(line, err=True)
-    click.echo(f"{right} right, {sum(map(len, failures.values()))} wrong" + (f", {len(unchecked)} not checked" if unchecked else ""))
+    click.echo(f"{right} right, {len(failures)} wrong" + (f", {len(unchecked)} not checked" if unchecked else ""))
     if not (right or failures or unchecked):
         click.echo("nothing was verified, for nothing is applicable; name another version or size", err=True)
     return 1 if failures or unchecked or refused or not right else 0
@@ -116,13 +113,3 @@ def _verify(
             except Failure as failure:
                 wrong.append((configuration, failure))
     return len(space) - len(wrong), wrong
-
-
-def _told(failures: Failures) -> Iterator[str]:
-    """Each failure once, those that came most often first, with where it came first."""
-    for (version, outcome, message), places in sorted(failures.items(), key=lambda item: -len(item[1])):
-        configuration, problem = places[0]
-        if len(places) == 1:
-            yield f"{configuration} at {problem}: {outcome}: {message}"
-        else:
-            yield f"{len(places)} x {version}: {outcome}: {message}; first {configuration} at {problem}"

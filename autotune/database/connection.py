@@ -104,7 +104,7 @@ class Connection:
             if may_be_missing:
                 return self.path.is_symlink()  # one to a file that is still to be made is somebody's
             raise UsageError(
-                f"database {self.path} does not exist; `autotune sweep`, import, compile, pin or block makes one, or name another with --db"
+                f"database {self.path} does not exist; autotune sweep, import, compile, pin or block makes one, or name another with --db"
             ) from None
         if stat.S_ISDIR(kind):
             raise UsageError(f"database {self.path} is a folder; name a file in it, such as {self.path / 'autotune.sqlite'}")
@@ -129,7 +129,7 @@ class Connection:
         if kind := network_filesystem(folder):
             raise UsageError(
                 f"database {self.path} is on a network file system ({kind}), where SQLite's write-ahead log is unsafe; "
-                "write to a local file and share it with `autotune export`"
+                "write to a local file and share it with autotune export"
             )
         connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
@@ -215,7 +215,7 @@ class Connection:
         if not tables and not application:
             if empty_is_fine:
                 return 0
-            raise UsageError(f"database {self.path} is empty; `autotune sweep` or `autotune import` fills it, or name another with --db")
+            raise UsageError(f"database {self.path} is empty; autotune sweep or import fills it, or name another with --db")
         if application != APPLICATION_ID:
             raise UsageError(f"database {self.path} is an SQLite file of another program; name one that autotune made with --db")
         if schema > SCHEMA:

@@ -47,7 +47,7 @@ def _named(name: str | None, found: tuple[Layer, ...], operation: Operation) -> 
     if name is None:
         if known:
             return _first(known.values(), found, operation)
-        raise UsageError("no database knows a device yet; run `autotune sweep` or name one with --db")
+        raise UsageError("no database knows a device yet; run autotune sweep or name one with --db")
     if name not in known:
         raise UsageError(f"device {name!r} is in no database; there are {', '.join(map(repr, known)) or 'none'}")
     return known[name]

@@ -42,7 +42,7 @@ def layers(db: str | os.PathLike[str] | None = None) -> tuple[Layer, ...]:
     Raises UsageError when `db` is given and is not a file.
     """
     if db is not None and not Path(db).is_file():
-        raise UsageError(f"database {str(db)!r} does not exist; name one that `autotune sweep` made, or leave it out")
+        raise UsageError(f"database {str(db)!r} does not exist; name one that autotune sweep made, or leave it out")
     named = Path(db) if db is not None else default_path()
     own = (Layer(named),) if named.is_file() else ()
     return own + tuple(Layer(path, immutable=True) for path in shipped_databases())

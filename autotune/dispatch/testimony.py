@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 from autotune import source
@@ -153,7 +154,7 @@ class Witness:
             sizes, are = ("1 tuned size", "is") if stale == 1 else (f"{stale} tuned sizes", "are")
             self.complaints.append(
                 f"{sizes} in {layer.path} {are} left out, measured with other {self.operation.name} kernels than those here; "
-                "run `autotune sweep` again"
+                "run autotune sweep again"
             )
 
     def _best(self, layer: Layer, *columns: Any) -> tuple[bool, int, int, bool | None, Tuned]:
@@ -249,7 +250,8 @@ class Witness:
                 model = Model.from_json(body, self.operation, self._current)
             except (AutotuneError, ArithmeticError) as error:
                 self.complaints.append(
-                    f"the selector for {dtype} on {device} in {layer.path} is left out: {error}; `autotune rebuild` makes it again"
+                    f"the selector for {dtype} on {device} in {layer.path} is left out: {error}; "
+                    f"`autotune rebuild --db {quote(str(layer.path))}` makes it again"
                 )
                 return None
             known.add((device, dtype))
