@@ -269,7 +269,8 @@ def test_ctrl_c_and_its_like_keep_what_was_measured_and_say_so(number: signal.Si
     events = [json.loads(line) for line in rest.splitlines()]
     assert [events[-1][name] for name in ("event", "interrupted")] == ["ended", True]
     told = seen + sum(event["event"] == "trial" for event in events)
-    assert len(json.loads(autotune("inspect", "trials", "--json", "--db", path).stdout)) == told
+    stored = len(json.loads(autotune("inspect", "trials", "--json", "--db", path).stdout))
+    assert 0 <= stored - told <= 1  # a trial is stored before it is told, and the signal may come in between
 
 
 def test_kill_9_loses_no_stored_trial_and_the_next_sweep_goes_on(tmp_path: Path) -> None:
