@@ -78,8 +78,10 @@ class Tuning:
                     if self._final() is None:
                         self._search(bench, mine)
                         self._race(bench, mine)
-            except Failure as failure:  # the problem itself could not be set up: said, and the next one is taken
+            except ProblemFailure as failure:  # said, and the next one is taken
                 mine.failures[failure.message] += 1
+            except Failure as failure:
+                mine.failures[f"it cannot be set up: {failure.message}"] += 1
             finally:  # Ctrl-C too leaves the best of what was measured, and says which it is
                 self._settle(mine)
                 tools.watcher.settled(mine)
