@@ -21,6 +21,7 @@ import pytest
 
 from autotune import catalogue
 from autotune.backends.emulator import EmulatorBackend
+from autotune.backends.worker import Worker
 from autotune.compilers import MachineError
 from autotune.configuration import Configuration
 from autotune.database import Database
@@ -205,8 +206,29 @@ def test_a_worker_that_dies_while_a_problem_is_set_up_is_replaced_once_and_no_co
     with emulator(hang_timeout_s=10.0) as backend:
         summary = sweep(catalogue.load("twice", folder.parent), SIZES, backend, database, versions=("v0",))
     assert [p.outcomes.total() for p in summary.problems] == measured
-    assert [any("SIGKILL" in why for why in p.failures) for p in summary.problems] == [count == 0 for count in measured]
+    cannot = "it cannot be set up: the process that ran it ended by SIGKILL, as the one before it did"
+    assert [dict(p.failures) == {cannot: 1} for p in summary.problems] == [count == 0 for count in measured]
     assert database.blocked(EMULATOR, "twice", "float32", SIZES[0]) == {}
+
+
+def test_a_worker_that_is_killed_while_it_is_asked_whether_a_problem_is_set_up_costs_nothing(
+    kernels: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    ask = Worker._ask
+
+    def kill(worker: Worker, request: tuple[str, tuple[object, ...], dict[str, object]], timeout_s: float) -> object:
+        if request[0] == "has" and not killed:
+            assert worker._process is not None
+            killed.append(worker._process.pid)
+            worker._process.kill()
+        return ask(worker, request, timeout_s)
+
+    monkeypatch.setattr(Worker, "_ask", kill)
+    with emulator(hang_timeout_s=10.0) as backend:
+        summary = sweep(catalogue.load("twice", kernels), SIZES, backend, database, versions=("v0",))
+    assert killed
+    assert [dict(p.outcomes) for p in summary.problems] == [{Outcome.OK: 2}] * 2
 
 
 SOFTMAX = replace(catalogue.load("softmax"), versions={name: catalogue.load("softmax").version(name) for name in ("v1", "v2", "v3")})

@@ -12,20 +12,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError
+from autotune.patience import comes
 from autotune.trial import Failure, Outcome
 
 START_TIMEOUT_S = 120.0  # importing PyCUDA and making a context takes a second or two; a cold network disk can take far longer
 CLOSE_TIMEOUT_S = 5.0
-LOOK_S = 0.5
-STOPPED_S = 1.0  # a look that takes so much longer was stopped itself: by Ctrl-Z, or with the whole machine
-MOST_WAIT_S = 1e6  # the system's own bound is 2^31 ms, and a problem that will not fit into memory is given longer to be set up
 
 
 Value = TypeVar("Value")
@@ -122,7 +119,7 @@ class Worker:
         said_before = os.fstat(self._said.fileno()).st_size
         try:
             self._connection.send(request)
-            if not _answered(self._connection, min(timeout_s, MOST_WAIT_S)):
+            if not comes(self._connection.poll, timeout_s):
                 self.discard()
                 raise Failure(Outcome.TIMEOUT, f"no answer within {timeout_s:g} s, so its process was killed")
             kind, value = self._connection.recv()
@@ -163,20 +160,12 @@ def again_if_killed(step: Callable[[], Value]) -> Value:
     except Failure as failure:
         if failure.outcome is not Outcome.CRASHED:
             raise
-    return step()
-
-
-def _answered(connection: "Connection[Any, Any]", timeout_s: float) -> bool:
-    """Whether an answer comes within `timeout_s` seconds. Those in which this process was stopped are not counted: its child was, too."""
-    left_s = timeout_s
-    while True:
-        look_s, began = min(left_s, LOOK_S), time.monotonic()
-        if connection.poll(look_s):
-            return True
-        took_s = time.monotonic() - began
-        left_s -= took_s if took_s < look_s + STOPPED_S else look_s
-        if left_s <= 0:
-            return False
+    try:
+        return step()
+    except Failure as failure:
+        if failure.outcome is not Outcome.CRASHED:
+            raise
+        raise Failure(failure.outcome, f"{failure.message}, as the one before it did") from failure
 
 
 def serve(requests: int, lifeline: int) -> None:
