@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from contextvars import ContextVar
 from io import FileIO
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from autotune import warden
 from autotune.errors import AutotuneError, CompileError
+from autotune.patience import comes
 
 # A unit of instances takes seconds, with CUB half a minute, under a sanitizer on a busy machine perhaps one; a compiler that takes this
 # long has met a fault of its own, or source that makes it loop.
@@ -85,17 +87,21 @@ def run(
     """
     timeout_s = TIMEOUT_S if timeout_s is None else timeout_s
     others = _others.get()
+    said: list[bytes] = []
     reader, writer = os.pipe()
     with open(writer, "wb", buffering=0) as lifeline:  # noqa: PTH123 (a descriptor, not a path)
         with open(reader, "rb", buffering=0) as other_end:  # noqa: PTH123
             process = _start([sys.executable, "-I", "-S", warden.__file__, str(folder or ""), *command], other_end, cwd, env)
         others.add(lifeline)
+
+        def ends(within_s: float) -> bool:
+            with suppress(subprocess.TimeoutExpired):
+                said[:] = process.communicate(timeout=within_s)
+            return bool(said)
+
         try:
-            stdout, stderr = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            lifeline.close()
-            process.communicate()
-            raise CompileError(f"{Path(command[0]).name} was stopped after {timeout_s:g} s without an end") from None
+            if not comes(ends, timeout_s):
+                raise CompileError(f"{Path(command[0]).name} was stopped after {timeout_s:g} s without an end")
         except BaseException:
             lifeline.close()
             process.communicate()
@@ -104,6 +110,7 @@ def run(
             others.remove(lifeline)
     if others.stopped:
         raise StoppedError("the compiler was stopped")
+    stdout, stderr = said
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode  # the warden itself may have been killed
     if status > 128:
         stderr += f"\n{Path(command[0]).name} was ended by signal {status - 128} ({signal.strsignal(status - 128)})\n".encode()

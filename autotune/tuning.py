@@ -1,9 +1,8 @@
 """One problem's tuning: search, check, screen, store; then the race, and which configuration is best."""
 
-import hashlib
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autotune import source
@@ -19,6 +18,7 @@ from autotune.priors import priors, suggested
 from autotune.problem import Problem
 from autotune.race import Race, screen
 from autotune.search import Budget, Study
+from autotune.settling import Extent, recalled, settled
 from autotune.spaces import impossible, space
 from autotune.statistics import median
 from autotune.trial import Failure, Instance, Outcome, ProblemFailure, Round
@@ -53,7 +53,8 @@ class Tuning:
         self._summary = summary
         self._done: ProblemSummary | None = None
         self._started = time.monotonic()
-        self._mine: set[Configuration] = set()  # those with a trial of this run
+        self._mine: set[Configuration] = set()  # those with a trial of this run that has not failed
+        self._enough = False  # whether the search ended because too little was still to be gained
 
     def run(self) -> None:
         """Measure until the budget is spent, then settle; raises KeyboardInterrupt after storing what there is."""
@@ -77,8 +78,10 @@ class Tuning:
                     if self._final() is None:
                         self._search(bench, mine)
                         self._race(bench, mine)
-            except Failure as failure:  # the problem itself could not be set up: said, and the next one is taken
+            except ProblemFailure as failure:  # said, and the next one is taken
                 mine.failures[failure.message] += 1
+            except Failure as failure:
+                mine.failures[f"it cannot be set up: {failure.message}"] += 1
             finally:  # Ctrl-C too leaves the best of what was measured, and says which it is
                 self._settle(mine)
                 tools.watcher.settled(mine)
@@ -133,8 +136,11 @@ class Tuning:
         mine.known, mine.stale = len(self._known.times), len(self._known.evidence.outdated)
 
     def _search(self, bench: Bench, mine: ProblemSummary) -> None:
-        study, batches = self._study(), Batches(self._budget, self._started)
-        while not self._budget.done(study, self._started, time.monotonic()):
+        study, batches, budget = self._study(), Batches(self._budget, self._started), self._budget
+        while not (self._was_enough() or budget.spent(study, self._started, time.monotonic())):
+            if budget.enough(study):
+                self._enough = True
+                break
             batch = study.ask(batches.size(study, time.monotonic()))
             self._tools.workshop.build(batch, self._problem.dtype)
             for place, configuration in enumerate(batch):
@@ -212,6 +218,7 @@ class Tuning:
         def failed(configuration: Configuration, failure: Failure) -> None:
             if failure.outcome is not Outcome.COMPILE_ERROR:  # an earlier run built and timed it, and it cannot be built now
                 self._tools.ledger.finish(self._known.ids[configuration], failure)
+                self._mine.discard(configuration)
             self._failed(configuration, failure, mine)
 
         instances: dict[Configuration, Instance] = {}
@@ -226,7 +233,8 @@ class Tuning:
         """Store a round of the race."""
         known, dtype = self._known, self._problem.dtype
         instances = {c: self._tools.workshop.instance(c, dtype) for c in taken}
-        known.ids.update(self._tools.ledger.race_round(self._problem, taken, {c: known.ids[c] for c in self._mine}, instances))
+        mine = {c: known.ids[c] for c in taken if c in self._mine}
+        known.ids.update(self._tools.ledger.race_round(self._problem, taken, mine, instances))
         self._mine.update(taken)
 
     def _note_copy(self, bench: Bench, mine: ProblemSummary) -> None:
@@ -246,49 +254,43 @@ class Tuning:
         self._store_best(mine, mine.choice, known)
 
     def _store_best(self, mine: ProblemSummary, choice: Choice, known: Known) -> None:
-        tools = self._tools
-        settled = Settled(
-            configuration=choice.configuration,
-            trial_id=known.ids[choice.configuration],
-            time_us=choice.time_us,
-            ci_low_us=choice.low_us,
-            ci_high_us=choice.high_us,
-            spread=choice.spread,
-            tried=len({t.configuration for t in known.evidence.trials}),
-            bytes_moved=tools.operation.bytes_moved(self._problem),
-            state="stale" if known.evidence.sentinels else "confirmed" if mine.confirmed else "provisional",
-            runner_up=choice.runner_up,
-            runner_up_us=choice.runner_up_us,
-            gap=choice.gap,
-            beyond_noise=choice.beyond_noise,
-            copy_us=mine.copy_us,
-            space_sha=self._space_sha(),
-        )
-        tools.ledger.settle(self._problem, settled, tools.workshop.find(choice.configuration, self._problem.dtype))
+        tools, moved = self._tools, self._tools.operation.bytes_moved(self._problem)
+        best = settled(choice, known, moved, mine.copy_us, self._extent(known), confirmed=mine.confirmed)
+        tools.ledger.settle(self._problem, best, tools.workshop.find(choice.configuration, self._problem.dtype))
 
-    def _space_sha(self) -> str:
-        lines = sorted(f"{c} {self._shas[c.version]}" for c in self._space)
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    def _extent(self, known: Known) -> Extent:
+        """How far the space is searched by now, an earlier search counted in unless more or less is known since."""
+        gain = self._budget.until_gain if self._enough else None
+        before = self._searched_before
+        if gain is None and (before.space, before.tried) == (self._unsearched.space, len(known.times)):
+            gain = before.gain
+        return self._unsearched if gain is None else replace(self._unsearched, tried=len(known.times), gain=gain)
+
+    def _was_enough(self) -> bool:
+        """Whether an earlier search of this space, since which no more and no less is known, left too little to be gained."""
+        gain = self._extent(self._known).gain
+        return gain is not None and self._budget.until_gain is not None and gain <= self._budget.until_gain
+
+    @cached_property
+    def _unsearched(self) -> Extent:
+        return Extent.of(self._space, self._shas)
+
+    @cached_property
+    def _searched_before(self) -> Extent:
+        stored = self._stored()
+        return Extent.read(stored.space_sha) if stored else Extent("")
+
+    def _stored(self) -> Settled | None:
+        return self._tools.database.settled(self._tools.backend.device, self._tools.backend.timing, self._problem)
 
     def _final(self) -> Settled | None:
         """The stored best when nothing is left to measure: confirmed, chosen from this very space, with today's driver and compiler."""
-        backend, known = self._tools.backend, self._known
-        stored = self._tools.database.settled(backend.device, backend.timing, self._problem)
-        if stored is None or stored.state != "confirmed" or stored.space_sha != self._space_sha():
+        stored, known = self._stored(), self._known
+        if stored is None or stored.state != "confirmed" or Extent.read(stored.space_sha).space != self._unsearched.space:
             return None
         if known.evidence.sentinels or known.times.get(stored.configuration) is None:
             return None
-        return stored if self._budget.done(self._study(), self._started, self._started) else None
+        return stored if self._was_enough() or self._budget.done(self._study(), self._started, self._started) else None
 
     def _recall(self, mine: ProblemSummary, stored: Settled) -> None:
-        mine.choice = Choice(
-            stored.configuration,
-            stored.time_us,
-            stored.ci_low_us,
-            stored.ci_high_us,
-            stored.spread,
-            stored.runner_up,
-            stored.runner_up_us,
-            stored.beyond_noise,
-        )
-        mine.copy_us, mine.confirmed = stored.copy_us, True
+        mine.choice, mine.copy_us, mine.confirmed = recalled(stored), stored.copy_us, True

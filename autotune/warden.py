@@ -34,8 +34,13 @@ def main(folder: str, program: list[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"{program[0]} could not be started: {error.strerror}\n")
         return CANNOT_START
-    select.select([sys.stdin.fileno(), ended], [], [])
-    ended_itself = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    ended_itself = abandoned = False
+    while not (ended_itself or abandoned):
+        heard, _, _ = select.select([sys.stdin.fileno(), ended], [], [])
+        if ended in heard:
+            os.read(ended, 4096)  # what stops or continues the program is heard here, too
+        abandoned = sys.stdin.fileno() in heard
+        ended_itself = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # all that it has started, before its number can become another's
     _, status = os.waitpid(child, 0)

@@ -1,6 +1,7 @@
 """What a sweep tells whoever watches it: the command line's progress bar, its plain lines or JSON, a test."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autotune.choice import Choice
@@ -112,8 +113,8 @@ class Watcher:
     def began(self, problems: int, device: Device, *, replayed: bool) -> None:
         """A sweep over `problems` problems begins."""
 
-    def building(self, done: int, total: int) -> None:
-        """`done` of `total` instances are built."""
+    def building(self, done: int, total: int, failed: Mapping[Configuration, str]) -> None:
+        """`done` of `total` instances are built or `failed`, which says why."""
 
     def problem(self, summary: ProblemSummary) -> None:
         """The next problem is set up."""

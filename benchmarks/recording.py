@@ -178,9 +178,9 @@ class Progress(Watcher):
         self._done = 0
         self._since = time.monotonic()
 
-    def building(self, done: int, total: int) -> None:
+    def building(self, done: int, total: int, failed: Mapping[Configuration, str]) -> None:
         if done == total:
-            self._say(f"{total} kernels are ready")
+            self._say(f"{total - len(failed)} kernels are ready" + (f", {len(failed)} do not compile" if failed else ""))
 
     def problem(self, summary: ProblemSummary) -> None:
         self._since = time.monotonic()

@@ -64,7 +64,6 @@ class Field:
         launcher = self.dispatcher._planner(0).launcher
         assert isinstance(launcher, CudaLauncher)
         self.launcher, self.device = launcher, launcher.device
-        self.stream = torch.cuda.Stream()
         self.flush = torch.randn(FLUSH_OF_L2 * self.device.l2_bytes // 4, device="cuda")
         self.clocks = Clocks(self._bus_id())
         self.floors: dict[softmax_floor.Built, Instance | Failure] = {}
@@ -118,7 +117,7 @@ def entered(name: str, alternatives: dict[str, Call], buffers: Buffers, field: F
             fault = "" if name in ("copy", "floor") else wrong(call, buffers, dtype)
             if fault:
                 raise ValueError(fault)
-            timed = Timed(call, buffers, field.stream, field.flush)
+            timed = Timed(call, buffers, field.flush)
             us = median([timed.sample() for _ in range(SAMPLES_TO_CHOOSE)]) if len(alternatives) > 1 else 0.0
             found.append((us, way, timed))
         except Exception as error:

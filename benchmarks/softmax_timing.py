@@ -1,4 +1,9 @@
-"""How `softmax_peers.py` takes times: the tuner's cold protocol, on torch's tensors, for several contestants in turn."""
+"""How `softmax_peers.py` takes times: the tuner's cold protocol, on torch's tensors, for several contestants in turn.
+
+Everything runs on torch's default stream, as the tuner's launches are all on one. What a launch costs differs between processes by up to
+a third of a microsecond (docs/kernels.md), so that all contestants share one. A graph is captured on another stream, but nothing runs
+there.
+"""
 
 import math
 import random
@@ -42,17 +47,16 @@ class Timed:
     the host launches the graph meanwhile.
     """
 
-    def __init__(self, call: Call, buffers: Buffers, stream: torch.cuda.Stream, flush: torch.Tensor) -> None:
-        self._stream, self._flush = stream, flush
+    def __init__(self, call: Call, buffers: Buffers, flush: torch.Tensor) -> None:
+        self._flush = flush
         pairs = list(zip(buffers.inputs, buffers.outputs, strict=True))
         self._launches = buffers.laps * len(pairs)
         self._before, self._after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.cuda.stream(stream):
-            for pair in pairs[:3]:
-                call(*pair)
+        for pair in pairs[:3]:
+            call(*pair)
         self._graph = torch.cuda.CUDAGraph()
         made: deque[object] = deque(maxlen=len(pairs))  # what a contestant allocates: as many outputs as the others have
-        with torch.cuda.graph(self._graph, stream=stream):
+        with torch.cuda.graph(self._graph):
             for _ in range(buffers.laps):
                 for pair in pairs:
                     made.append(call(*pair))
@@ -60,13 +64,12 @@ class Timed:
         self.about_us = self.sample()
 
     def sample(self) -> float:
-        with torch.cuda.stream(self._stream):
-            self._flush.sum()
-            self._flush.max()
-            self._before.record(self._stream)
-            self._graph.replay()
-            self._after.record(self._stream)
-            self._stream.synchronize()
+        self._flush.sum()
+        self._flush.max()
+        self._before.record()
+        self._graph.replay()
+        self._after.record()
+        self._after.synchronize()
         return float(self._before.elapsed_time(self._after)) * 1e3 / self._launches
 
 

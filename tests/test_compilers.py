@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -68,6 +68,24 @@ def test_a_compiler_that_does_not_end_is_stopped_with_all_that_it_started(mark: 
     with pytest.raises(CompileError, match=r"^sh was stopped after 0\.5 s"):
         compilers.run(ENDLESS, timeout_s=0.5)
     assert living(mark) == {}
+
+
+SLOW = ["sh", "-c", "for second in 1 2; do for tenth in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done; done"]
+
+
+def test_time_in_which_everything_stood_still_is_none_that_a_compiler_took(mark: str) -> None:
+    code = "import sys; from autotune import compilers; print(compilers.run(sys.argv[1:], timeout_s=5).status)"
+    asker = subprocess.Popen([sys.executable, "-c", code, *SLOW], stdout=subprocess.PIPE, text=True)
+    assert becomes(lambda: any(line.startswith("sh ") for line in living(mark).values()), 60)
+    stopped = list(living(mark))
+    for pid in stopped:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    time.sleep(7)
+    for pid in stopped:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    assert asker.communicate(timeout=60)[0] == "0\n"
 
 
 def test_a_compiler_leaves_none_of_its_own_children_behind(mark: str) -> None:

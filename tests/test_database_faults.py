@@ -242,6 +242,32 @@ def test_a_full_disk_is_one_sentence_and_keeps_what_it_has(tmp_path: Path) -> No
     assert_intact(saved / "full.sqlite", len(done.stdout.split()))
 
 
+@pytest.mark.parametrize("free_kib", [0, 8, 64, 200])  # for nothing; for the file; for its log's index too; for a part of the tables
+def test_a_database_that_there_is_no_room_to_make_is_one_sentence_and_leaves_nothing(tmp_path: Path, free_kib: int) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    fill = f"dd if=/dev/zero of={disk}/fill bs=1k count={1024 - free_kib} 2>/dev/null"
+    sweep = f'"$PYTHON" -m autotune sweep softmax --device recorded --db {disk}/new/x.sqlite'
+    done = on_a_small_disk(disk, "1m", f"{fill}; {sweep}; status=$?; ls {disk}; exit $status", cwd=REPOSITORY)
+    assert done.returncode == 2
+    assert "new/x.sqlite could not be made (" in done.stderr
+    assert done.stderr.endswith("; make some, or name another with --db\n")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == "fill\n"
+
+
+def test_a_full_disk_lets_no_work_start_on_a_database_that_is_there(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    Database(tmp_path / "x.sqlite", create=True).close()
+    fill = f"cp {tmp_path}/x.sqlite {disk}; dd if=/dev/zero of={disk}/fill bs=1k 2>/dev/null"
+    sweep = f'"$PYTHON" -m autotune sweep softmax --device recorded --db {disk}/x.sqlite'
+    done = on_a_small_disk(disk, "1m", f"{fill}; {sweep}; status=$?; ls {disk}; exit $status", cwd=REPOSITORY)
+    assert done.returncode == 2, done.stderr
+    assert "no room beside it" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_kill_at_any_moment_loses_nothing_that_was_stored(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "killed.sqlite"

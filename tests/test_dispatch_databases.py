@@ -59,6 +59,18 @@ def test_the_first_layer_that_speaks_of_a_size_is_believed_and_the_others_fill_t
     assert {(e.cols, e.configuration) for e in known(own, below).tuned} == {(128, V3), (256, V4)}
 
 
+def test_what_was_measured_is_believed_before_what_was_replayed_of_the_same_size(tmp_path: Path) -> None:
+    replayed = write_database(tmp_path / "replayed.sqlite", [(64, 128, V2)])
+    measured = write_database(tmp_path / "measured.sqlite", [(64, 128, V3)])
+    with sqlite3.connect(replayed) as connection:
+        connection.execute("DROP TRIGGER trials_are_only_added")
+        connection.execute("UPDATE trials SET replayed = 1")
+    connection.close()
+    for order in ((replayed, measured), (measured, replayed)):
+        assert [entry.configuration for entry in read([Layer(path) for path in order], SOFTMAX, H200).tuned] == [V3]
+    assert [entry.configuration for entry in read([Layer(replayed)], SOFTMAX, H200).tuned] == [V2]
+
+
 def test_layers_are_the_named_database_or_that_of_the_environment_then_the_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, named, shipped = (write_database(tmp_path / f"{name}.sqlite") for name in ("own", "named", "shipped"))
     monkeypatch.setattr("autotune.dispatch.store.shipped_databases", lambda: [shipped])

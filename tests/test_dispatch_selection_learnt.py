@@ -79,19 +79,18 @@ def test_what_the_selector_ranks_first_and_cannot_run_is_passed_over_with_its_re
     assert told.chosen.note == "the analytic default"
 
 
-def test_what_is_expected_of_the_analytic_default_is_told_of_what_runs_and_not_of_all_that_it_proposes() -> None:
-    problem = Problem("softmax", 4096, 4096)
-    first = next(iter(SOFTMAX.defaults(problem, H200)))
-    told = selector(model(None), tuned(4096, 4000, V3), blocked={(first, "float32", None, None): "it hung"}).explain(problem)
-    assert [bool(candidate.rejected) for candidate in told.candidates] == [True, False]
-    assert [candidate.note for candidate in told.candidates] == ["the analytic default"] * 2
-    assert [candidate.expected_regret is None for candidate in told.candidates] == [True, False]
-
-
 def test_the_default_as_the_selector_knows_it_is_of_measured_versions_alone() -> None:
     chooser = selector(model(None, stale=frozenset(set(SOFTMAX.versions) - {"v2", "v3"})))
     chosen = chooser.choose(Problem("softmax", 4096, 4096))
     assert (chosen.tier, chosen.configuration.version) == ("selector", "v3")
+
+
+def test_where_the_default_s_first_choice_cannot_be_launched_its_next_ones_do_not_pass_for_what_was_learnt() -> None:
+    problem = Problem("softmax", 4096, 1000)
+    first, second, *_ = SOFTMAX.defaults(problem, H200)
+    launchable = {(second, "float32"): None, (V3, "float32"): None}
+    told = selector(model(None, V3), instances=launchable).explain(problem)
+    assert [(c.tier, c.configuration) for c in told.candidates] == [("selector", first), ("selector", V3)]
 
 
 def test_blocked_and_uncompiled_configurations_are_passed_over() -> None:
@@ -218,7 +217,7 @@ def test_explain_tells_the_selector_s_story(trained: Path) -> None:
             "autotune",
             "explain",
             "softmax",
-            "4000x3000",
+            "4000x5000",
             "--device",
             "NVIDIA H200",
             "--db",

@@ -56,20 +56,32 @@ def test_a_named_database_that_cannot_be_read_is_an_error_and_no_story_of_others
         assert str(path) in refused(command, "softmax", "4x4", "--db", str(path))
 
 
-def test_a_time_that_was_replayed_is_marked(tmp_path: Path) -> None:
+@pytest.fixture
+def replay(tmp_path: Path) -> Path:
+    """A database with one size, replayed from what is shipped, of which it has the slowest version alone."""
     path = tmp_path / "replay.sqlite"
     sweep = ("sweep", "softmax", "--device", "recorded", "--size", "4096x4096", "--version", "v1", "--db", str(path), "--json")
     assert "recorded_on" in said(*sweep)
-    chosen = rows("explain", "softmax", "4096x4096", "--db", str(path))[0]
-    assert (chosen["database"], chosen["replayed"]) == (str(path), True)
-    (device,) = rows("inspect", "devices", "--db", str(path))
+    return path
+
+
+def test_a_time_that_was_replayed_is_marked(replay: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (device,) = rows("inspect", "devices", "--db", str(replay))
     assert (device["problems"], device["replayed"]) == (1, 1)
-    assert "of them replayed" in said("inspect", "devices", "--db", str(path))
-    (database,) = [row for row in rows("doctor", "--db", str(path)) if row["what"] == "database"]
+    assert "of them replayed" in said("inspect", "devices", "--db", str(replay))
+    (database,) = [row for row in rows("doctor", "--db", str(replay)) if row["what"] == "database"]
     assert database["said"].endswith("1 problem tuned on NVIDIA H200 (replayed)")
-    lines = [line for line in said("explain", "softmax", "4096x4096", "--db", str(path)).splitlines() if "replay.sqlite" in line]
+    monkeypatch.setattr("autotune.dispatch.store.shipped_databases", list)
+    candidates = rows("explain", "softmax", "4096x4096", "--db", str(replay))
+    assert [(row["database"], row["replayed"]) for row in candidates if row["tier"] == "exact"] == [(str(replay), True)]
+    lines = [line for line in said("explain", "softmax", "4096x4096", "--db", str(replay)).splitlines() if "replay.sqlite" in line]
     assert len(lines) == 2
     assert all("replay.sqlite (replayed)" in line for line in lines)
+
+
+def test_a_replay_of_a_few_kernels_does_not_take_the_place_of_what_was_measured(replay: Path) -> None:
+    chosen = rows("explain", "softmax", "4096x4096", "--db", str(replay))[0]
+    assert (chosen["database"], chosen["replayed"]) == (str(SHIPPED), False)
 
 
 def test_a_time_stands_beside_the_configuration_that_had_it() -> None:

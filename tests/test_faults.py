@@ -4,6 +4,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 
 from autotune import catalogue
 from autotune.backends.emulator import EmulatorBackend
+from autotune.backends.worker import Worker
 from autotune.compilers import MachineError
 from autotune.configuration import Configuration
 from autotune.database import Database
@@ -182,6 +184,51 @@ def test_a_worker_that_is_killed_from_outside_costs_nothing(kernels: Path, datab
     assert killer.killed
     assert [sum(n for outcome, n in p.outcomes.items() if outcome.timed) for p in summary.problems] == [4, 4]
     assert database.blocked(EMULATOR, "twice", "float32", SIZES[0]) == {}
+
+
+DIES = """    import os, pathlib, signal
+    seen = pathlib.Path(__file__).with_name("deaths")
+    deaths = int(seen.read_text()) if seen.exists() else 0
+    if deaths < TIMES:
+        seen.write_text(str(deaths + 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 2 * x
+"""
+
+
+@pytest.mark.parametrize(("times", "measured"), [(1, [2, 2]), (2, [0, 2])])
+def test_a_worker_that_dies_while_a_problem_is_set_up_is_replaced_once_and_no_configuration_is_blamed(
+    times: int, measured: list[int], kernels: Path, database: Database, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kernels" / "twice"
+    shutil.copytree(kernels / "twice", folder)
+    (folder / "operation.py").write_text(OPERATION.replace("    return 2 * x\n", DIES.replace("TIMES", str(times))))
+    with emulator(hang_timeout_s=10.0) as backend:
+        summary = sweep(catalogue.load("twice", folder.parent), SIZES, backend, database, versions=("v0",))
+    assert [p.outcomes.total() for p in summary.problems] == measured
+    cannot = "it cannot be set up: the process that ran it ended by SIGKILL, as the one before it did"
+    assert [dict(p.failures) == {cannot: 1} for p in summary.problems] == [count == 0 for count in measured]
+    assert database.blocked(EMULATOR, "twice", "float32", SIZES[0]) == {}
+
+
+def test_a_worker_that_is_killed_while_it_is_asked_whether_a_problem_is_set_up_costs_nothing(
+    kernels: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    ask = Worker._ask
+
+    def kill(worker: Worker, request: tuple[str, tuple[object, ...], dict[str, object]], timeout_s: float) -> object:
+        if request[0] == "has" and not killed:
+            assert worker._process is not None
+            killed.append(worker._process.pid)
+            worker._process.kill()
+        return ask(worker, request, timeout_s)
+
+    monkeypatch.setattr(Worker, "_ask", kill)
+    with emulator(hang_timeout_s=10.0) as backend:
+        summary = sweep(catalogue.load("twice", kernels), SIZES, backend, database, versions=("v0",))
+    assert killed
+    assert [dict(p.outcomes) for p in summary.problems] == [{Outcome.OK: 2}] * 2
 
 
 SOFTMAX = replace(catalogue.load("softmax"), versions={name: catalogue.load("softmax").version(name) for name in ("v1", "v2", "v3")})

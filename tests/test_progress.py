@@ -142,6 +142,24 @@ def test_failures_that_differ_in_numbers_addresses_and_names_are_one_line(tmp_pa
     assert f"1 x compile_error: no kernel image ({wrong[-1]} at 0x" in said[1]
 
 
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (1, f"built {len(SPACE) - 1} of {len(SPACE)} instances; {SPACE[0]} does not compile: no such type\n"),
+        (3, f"built {len(SPACE) - 3} of {len(SPACE)} instances; 3 do not compile, such as {SPACE[0]}: no such type\n"),
+    ],
+)
+def test_what_does_not_compile_is_not_counted_as_built(broken: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    failures = {c: Failure(Outcome.COMPILE_ERROR, "no such type") for c in SPACE[:broken]}
+    for watcher in (PlainWatcher(), JsonWatcher()):
+        with Database(tmp_path / f"{type(watcher).__name__}.sqlite", mode="write", create=True) as database:
+            sweep(SOFTMAX, [PROBLEM], FakeBackend(times, compile_failures=failures), database, watcher=watcher)
+    plain, _, lines = capsys.readouterr().out.partition("{")
+    assert said in plain
+    last = [event for event in map(json.loads, f"{{{lines}".splitlines()) if event["event"] == "building"][-1]
+    assert (last["done"], last["total"], last["failed"]) == (len(SPACE), len(SPACE), broken)
+
+
 def test_json_lines_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     swept(tmp_path, JsonWatcher(), Budget(trials=12))
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -103,6 +103,28 @@ def test_a_child_that_hangs_is_killed_and_replaced(worker: Worker) -> None:
     assert worker.call("add", 1) == 6
 
 
+def test_time_in_which_the_asking_process_was_stopped_is_no_time_that_a_child_hangs() -> None:
+    script = textwrap.dedent(
+        """
+        from autotune.backends.worker import Worker
+        worker = Worker("tests.test_worker:Engine", {}, hang_timeout_s=2)
+        worker.call("pid")
+        print("asking", flush=True)
+        worker.call("sleep", 1.5)
+        print(worker.call("add", 1), worker.generation, flush=True)
+        worker.close()
+        """
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True) as asking:
+        assert asking.stdout is not None
+        assert asking.stdout.readline() == "asking\n"
+        time.sleep(0.5)
+        os.killpg(asking.pid, signal.SIGSTOP)  # as Ctrl-Z stops a whole process group
+        time.sleep(4)
+        os.killpg(asking.pid, signal.SIGCONT)
+        assert asking.stdout.read() == "1 1\n"
+
+
 def test_errors_of_the_engine_arrive_as_they_are(worker: Worker) -> None:
     with pytest.raises(UsageError, match="no such thing"):
         worker.call("refuse")

@@ -15,7 +15,7 @@ from autotune.backends import Bench
 from autotune.backends.cuda_compile import Compiler
 from autotune.backends.cuda_engine import Engine, Facts, expected_s
 from autotune.backends.turns import Turns
-from autotune.backends.worker import Worker
+from autotune.backends.worker import Worker, again_if_killed
 from autotune.configuration import Configuration
 from autotune.definition import Version
 from autotune.device import Device
@@ -107,7 +107,7 @@ class CudaBackend:
         if problem.empty:
             raise UsageError(f"{problem} is empty; there is nothing to time")
         bench = _CudaBench(self, operation, problem, seed)
-        bench.set_up()
+        again_if_killed(bench.set_up)
         try:
             yield bench
         finally:
@@ -196,9 +196,12 @@ class _CudaBench:
 
     @cached_property
     def copy_us(self) -> float | None:
-        self.ready()
-        copied: float | None = self._backend.call("copy_us")
-        return copied
+        def copied() -> float | None:
+            self.ready()
+            time_us: float | None = self._backend.call("copy_us")
+            return time_us
+
+        return again_if_killed(copied)
 
     def check(self, instance: Instance) -> Check:
         self.ready()

@@ -11,7 +11,7 @@ from typing import Any
 
 import autotune
 from autotune.backends.emulation import build
-from autotune.backends.worker import Worker
+from autotune.backends.worker import Worker, again_if_killed
 from autotune.check import seeds
 from autotune.compilers import in_parallel
 from autotune.configuration import Configuration
@@ -91,7 +91,7 @@ class EmulatorBackend:
             runtime = _runtime()
             self._worker = Worker("autotune.backends.emulation.engine:Engine", {"runtime": runtime}, hang_timeout_s=self._hang_timeout_s)
         bench = EmulatorBench(self._worker, next(self._keys), operation, problem, seed)
-        bench.set_up()
+        again_if_killed(bench.set_up)
         try:
             yield bench
         finally:
@@ -139,15 +139,23 @@ class EmulatorBench:
             self._worker.call("forget", self._key)
 
     def _call(self, method: str, instance: Instance, *arguments: Any, launches: int) -> Any:
-        if not self._worker.call("has", self._key):  # another instance has brought the child down
-            try:
-                self.set_up()
-            except Failure as failure:
-                raise ProblemFailure(failure.outcome, f"{self._problem} cannot be set up again: {failure.message}") from failure
+        self._ready()
         with _room():
             library = build.store(instance.binary)
         timeout_s = self._worker.hang_timeout_s + min(launches * self._launch_s(instance.configuration), MOST_LAUNCHES_S)
         return self._worker.call(method, self._key, library, instance.symbol, instance.configuration, *arguments, timeout_s=timeout_s)
+
+    def _ready(self) -> None:
+        """Set the problem up again where another instance has brought the child down; raises ProblemFailure."""
+
+        def ready() -> None:
+            if not self._worker.call("has", self._key):
+                self.set_up()
+
+        try:
+            again_if_killed(ready)
+        except Failure as failure:
+            raise ProblemFailure(failure.outcome, f"{self._problem} cannot be set up again: {failure.message}") from failure
 
     def _launch_s(self, configuration: Configuration) -> float:
         version = self._operation.version(configuration.version)

@@ -43,6 +43,7 @@ class RecordedBackend:
             self._database.close()
             raise
         self._trials: dict[Problem, dict[Configuration, StoredTrial]] = {}
+        self._open: dict[Configuration, StoredTrial] = {}
 
     def problems(self, operation: str) -> list[Problem]:
         """The problems of `operation` that were measured, in the order in which they first were."""
@@ -77,18 +78,21 @@ class RecordedBackend:
     def compile(
         self, version: Version, configurations: Iterable[Configuration], dtype: str
     ) -> Iterator[tuple[Configuration, Instance | Failure]]:
-        shas = {c: t.template_sha for trials in self._trials.values() for c, t in trials.items()}
+        """Instances without code, of the sources that were recorded: at the problem that is open, or while none is, anywhere."""
         for configuration in configurations:
-            if configuration not in shas:
+            anywhere = (trials[configuration] for trials in (self._open, *self._trials.values()) if configuration in trials)
+            trial = next(anywhere, None)
+            if trial is None:
                 raise UsageError(
                     f"{configuration} was not recorded on {self.device.name}, where nothing else can be run; use --device emulator"
                 )
             symbol = source.symbol(version, configuration, dtype)
-            yield configuration, Instance(configuration, dtype, self.device.arch, symbol, shas[configuration], "", "", NO_BINARY, None)
+            yield configuration, Instance(configuration, dtype, self.device.arch, symbol, trial.template_sha, "", "", NO_BINARY, None)
 
     @contextmanager
     def open(self, operation: Operation, problem: Problem, *, seed: int = 0) -> Iterator["RecordedBench"]:
-        yield RecordedBench(self._recorded(problem), self._database.copy_us(self.device, self.timing, problem))
+        self._open = self._recorded(problem)
+        yield RecordedBench(self._open, self._database.copy_us(self.device, self.timing, problem))
 
     def close(self) -> None:
         self._database.close()

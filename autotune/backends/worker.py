@@ -12,17 +12,20 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError
+from autotune.patience import comes
 from autotune.trial import Failure, Outcome
 
 START_TIMEOUT_S = 120.0  # importing PyCUDA and making a context takes a second or two; a cold network disk can take far longer
 CLOSE_TIMEOUT_S = 5.0
-MOST_WAIT_S = 1e6  # the system's own bound is 2^31 ms, and a problem that will not fit into memory is given longer to be set up
+
+
+Value = TypeVar("Value")
 
 
 class Worker:
@@ -116,7 +119,7 @@ class Worker:
         said_before = os.fstat(self._said.fileno()).st_size
         try:
             self._connection.send(request)
-            if not self._connection.poll(min(timeout_s, MOST_WAIT_S)):
+            if not comes(self._connection.poll, timeout_s):
                 self.discard()
                 raise Failure(Outcome.TIMEOUT, f"no answer within {timeout_s:g} s, so its process was killed")
             kind, value = self._connection.recv()
@@ -150,9 +153,25 @@ class Worker:
         self._process = self._connection = self._lifeline = None
 
 
+def again_if_killed(step: Callable[[], Value]) -> Value:
+    """What `step` returns, done a second time in a new child when the first one died at it: whoever kills a child means no step."""
+    try:
+        return step()
+    except Failure as failure:
+        if failure.outcome is not Outcome.CRASHED:
+            raise
+    try:
+        return step()
+    except Failure as failure:
+        if failure.outcome is not Outcome.CRASHED:
+            raise
+        raise Failure(failure.outcome, f"{failure.message}, as the one before it did") from failure
+
+
 def serve(requests: int, lifeline: int) -> None:
     """The child's side: make the engine, then answer calls until the parent says so or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides what becomes of us
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they reach the whole group; the parent decides what becomes of us
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
     connection: Connection[Any, Any] = Connection(requests)
     engine: Any = None

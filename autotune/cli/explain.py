@@ -59,8 +59,7 @@ CANDIDATES = (
         "expected behind",
         percent,
         rank=2,
-        meaning="how much slower than the best it should be here, empty where the size lies beyond what was tuned; one figure is known for "
-        "all that the analytic default proposes, which is told of what would run",
+        meaning="how much slower than the best it should be here, empty where the size lies beyond what was tuned",
     ),
     Column("verdict", "verdict", right=False, long=True, meaning="chosen, or why not"),
 )

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ import click
 
 from autotune.cli.hints import hint
 from autotune.cli.output import counted, microseconds, percent
-from autotune.cli.summary import conclusion, culprits, describe, kinds, outcomes
+from autotune.cli.summary import built, conclusion, culprits, describe, kinds, outcomes
+from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.finite import finite
 from autotune.selector.training import Trained
@@ -47,9 +48,9 @@ class PlainWatcher(Watcher):
         self._note = f" (recorded on {device.name})" if replayed else ""
         self._say(f"tuning {counted(problems, 'problem')} on {device.name}")
 
-    def building(self, done: int, total: int) -> None:
+    def building(self, done: int, total: int, failed: Mapping[Configuration, str]) -> None:
         if done == total and not self._note:
-            self._say(f"built {counted(total, 'instance')}")
+            self._say(f"built {built(total, failed)}")
 
     def waiting(self, why: str, seconds: float) -> None:
         self._say(f"{why}; waiting up to {seconds:.0f} s for room")
@@ -106,10 +107,10 @@ class BarWatcher(PlainWatcher):
         super().began(problems, device, replayed=replayed)
         self._progress.start()
 
-    def building(self, done: int, total: int) -> None:
+    def building(self, done: int, total: int, failed: Mapping[Configuration, str]) -> None:
         self._progress.update(self._builds, completed=done, total=total, visible=done < total)
         self._tuning_since = time.monotonic()
-        super().building(done, total)
+        super().building(done, total, failed)
 
     def problem(self, summary: ProblemSummary) -> None:
         self._place += 1
@@ -193,8 +194,8 @@ class JsonWatcher(Watcher):
         self._recorded_on = device.name if replayed else None
         self._say("began", problems=problems, device=device.name)
 
-    def building(self, done: int, total: int) -> None:
-        self._say("building", done=done, total=total)
+    def building(self, done: int, total: int, failed: Mapping[Configuration, str]) -> None:
+        self._say("building", done=done, total=total, failed=len(failed))
 
     def problem(self, summary: ProblemSummary) -> None:
         counted = {name: getattr(summary, name) for name in ("space", "known", "blocked", "planned")}

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor, log10
 
 from autotune.choice import Choice
@@ -37,6 +37,15 @@ def half_width(time_us: float, low_us: float, high_us: float) -> float | None:
 def outcomes(counts: Counter[Outcome]) -> str:
     """How often each outcome came, the most frequent first: 96 ok, 2 crashed."""
     return ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in counts.most_common())
+
+
+def built(total: int, failed: Mapping[Configuration, str]) -> str:
+    """How many of `total` instances were built; of those that failed how many, and why the first did."""
+    if not failed:
+        return counted(total, "instance")
+    first, why = next(iter(failed.items()))
+    failing = f"{first} does not compile" if len(failed) == 1 else f"{len(failed):,} do not compile, such as {first}"
+    return f"{total - len(failed):,} of {counted(total, 'instance')}; {failing}: {why}"
 
 
 def culprits(configurations: Sequence[Configuration]) -> str:

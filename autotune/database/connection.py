@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
-from autotune.database.faults import code_of, explanation, is_full, no_index
+from autotune.database.faults import code_of, explanation, is_full, no_index, not_opened
 from autotune.database.filesystem import network_filesystem
 from autotune.database.placing import clear_leftovers, partial_of, place_beside
 from autotune.database.schema import APPLICATION_ID, SCHEMA
@@ -30,7 +30,7 @@ class Connection:
     `mode` is "read" or "write"; with `create`, a missing or empty file is made into a database, and goes again where the block that it was
     made for fails before anything is stored. An older file is brought to today's schema: on writing for good, after a copy of it is laid
     beside it, and on reading in memory. Raises UsageError when `path` cannot be opened that way: missing, not a database, damaged, of a
-    schema that is not known, an export that was to be written to, not writable, or on a network file system.
+    schema that is not known, an export that was to be written to, not writable, without room to write, or on a network file system.
     """
 
     def __init__(self, path: str | Path, mode: Mode = "write", create: bool = False) -> None:
@@ -45,11 +45,11 @@ class Connection:
             with self._explained():
                 self._connection = self._open_to_write(create) if mode == "write" else self._open_to_read()
             self._file = _identity(self.path) if mode == "write" else None
-        except OSError as error:
+        except BaseException as error:
+            refused = not_opened(self.path, error, mode, new=bool(self._made))
             self._unmake()
-            raise UsageError(f"database {self.path} cannot be opened: {error.strerror}; name another with --db") from error
-        except BaseException:
-            self._unmake()
+            if refused:
+                raise refused from error
             raise
 
     def close(self) -> None:

@@ -72,6 +72,24 @@ def no_index(path: Path, error: Exception) -> StorageError:
     )
 
 
+def not_opened(path: Path, error: BaseException, mode: str, *, new: bool) -> UsageError | None:
+    """What to tell a user where `error` was met before any work: the system's, or a want of room; None where it tells that itself.
+
+    `new` says that the database was being made.
+    """
+    if isinstance(error, OSError):
+        return UsageError(f"database {path} cannot be opened: {error.strerror}; name another with --db")
+    if not isinstance(error, StorageError) or mode == "read":
+        return None
+    if not new:
+        return UsageError(str(error))
+    free = shutil.disk_usage(path.absolute().parent).free / 1e6
+    return UsageError(
+        f"database {path} could not be made ({error.__cause__}), and nothing of it stays: there are {free:.1f} MB of room; make some, or "
+        "name another with --db"
+    )
+
+
 def is_full(error: sqlite3.Error) -> bool:
     """Whether a write failed for want of room, by the disk's limit or another."""
     code = code_of(error)

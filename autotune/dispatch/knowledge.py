@@ -43,7 +43,7 @@ class Knowledge:
 
 
 def read(layers: Iterable[Layer], operation: Operation, device: Device, before: Knowledge | None = None) -> Knowledge:
-    """What `layers` know about `operation` on `device`; where two speak of the same size, the first one is believed.
+    """What `layers` know about `operation` on `device`; where two speak of the same size, the first that measured is believed.
 
     Rows whose template is not the one that is here are left out, as are rows and files that cannot be read; what is left out of a file is
     one warning. A file that could be read when `before` was, and cannot any more, counts as it did then.
@@ -60,7 +60,7 @@ def read(layers: Iterable[Layer], operation: Operation, device: Device, before: 
 
 
 class _Gathered:
-    """What several layers say, the first to say something winning."""
+    """What several layers say, the first to say something winning; but what was measured wins over what was replayed."""
 
     def __init__(self, operation: Operation, device: Device) -> None:
         self.operation = operation
@@ -77,7 +77,9 @@ class _Gathered:
     def add(self, said: Testimony, layer: Layer) -> None:
         self.testimonies[layer.path] = said
         for entry in said.tuned:
-            self.tuned.setdefault(entry[: Tuned._fields.index("configuration")], entry)
+            size = entry[: Tuned._fields.index("configuration")]
+            if self.tuned.setdefault(size, entry).replayed and not entry.replayed:
+                self.tuned[size] = entry
         for instance in said.instances:
             present = self.instances.setdefault((instance.configuration, instance.dtype), instance)
             if present.kind == "ptx" and instance.kind == "cubin":

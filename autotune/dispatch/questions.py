@@ -14,13 +14,14 @@ NONSENSE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError, Inde
 # The views say the same and more, and twice as slowly. A LEFT JOIN finds the rows that name one which is missing, too.
 BEST = """
 SELECT b.id, d.name, p.dtype, p.rows, p.cols, p.input_stride, p.output_stride, p.input_alignment, p.output_alignment, p.in_place,
-       q.name, q.rule, c.version, c.parameters, s.sha, b.time_us, b.state, b.origin, b.id
+       q.name, q.rule, c.version, c.parameters, s.sha, b.time_us, b.state, b.origin, t.replayed IS 1, b.id
 FROM best b
 LEFT JOIN problems p ON p.id = b.problem
 LEFT JOIN devices d ON d.id = b.device
 LEFT JOIN protocols q ON q.id = b.protocol
 LEFT JOIN configurations c ON c.id = b.configuration
 LEFT JOIN templates s ON s.id = b.template
+LEFT JOIN trials t ON t.id = b.trial
 WHERE p.operation = ? OR typeof(p.operation) <> 'text'
 """
 # The kinds of rounds sort by care: final, race, screen. Exports have no index by problem, and a join by the ids would be one of all pairs.

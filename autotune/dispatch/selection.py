@@ -12,7 +12,7 @@ The tiers, in the order in which they are asked. The first candidate that can ru
 """
 
 import math
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from autotune.dispatch.knowledge import Knowledge, Tuned
 from autotune.errors import AutotuneError
 from autotune.operation import Operation
 from autotune.problem import Problem
+from autotune.selector.matrix import default_choices
 from autotune.selector.model import Model
 
 Logs = np.ndarray[Any, np.dtype[np.float64]]
@@ -182,7 +183,8 @@ class Selector:
             for entry, distance in self._similar.around(problem):
                 yield self._judged(problem, judge, "similar device", entry, distance)
         if not self.device.is_emulator:  # where nothing is fast, the simplest kernel is the best one
-            yield from self._defaults(problem, judge, "analytic default")
+            for configuration in self.operation.defaults(problem, self.device):
+                yield Candidate("analytic default", configuration, rejected=judge(configuration, problem))
         safe = self.operation.safe
         yield Candidate("safe", safe, rejected=judge(safe, problem))
 
@@ -193,26 +195,14 @@ class Selector:
         path = self.knowledge.sources.get((whose.name, problem.dtype))
         for cost, family in model.ranking(problem, self.device):
             expected = max(0.0, math.expm1(min(cost, MOST_COST)))
-            if family is None:
-                yield from self._defaults(problem, judge, tier, model.versions, "the analytic default", expected, path)
+            if family is None:  # what was learnt is about the first that can run: what the default proposes next may be far slower
+                first = next(default_choices(self.operation, self.device, problem, model.versions), None)
+                if first is not None:
+                    yield Candidate(tier, first, None, 0.0, judge(first, problem), "the analytic default", expected, path)
                 continue
             fitted = self.operation.fitted(family, problem)
             rejected = f"no instance of it holds a row of {problem.cols}" if fitted is None else judge(fitted, problem)
             yield Candidate(tier, fitted or family, None, 0.0, rejected, "", expected, path)
-
-    def _defaults(
-        self,
-        problem: Problem,
-        judge: Judge,
-        tier: str,
-        versions: Container[str] | None = None,
-        note: str = "",
-        expected: float | None = None,
-        path: Path | None = None,
-    ) -> Iterator[Candidate]:
-        for configuration in self.operation.defaults(problem, self.device, versions):
-            rejected = judge(configuration, problem)  # `expected` is one figure for all that the default proposes: it is of what runs
-            yield Candidate(tier, configuration, None, 0.0, rejected, note, None if rejected else expected, path)
 
     def _judged(self, problem: Problem, judge: Judge, tier: str, entry: Tuned, distance: float) -> Candidate:
         """What was best at another size, as the member of its family that is made for this one."""

@@ -39,7 +39,7 @@ MOST_SAID = 200  # characters of what is wrong with a row
 
 Found = TypeVar("Found")
 
-_KINDS = (str, str, *[int] * 7, str, int, str, str, str, float, str, str, int)  # of the columns of a row of BEST after its id
+_KINDS = (str, str, *[int] * 7, str, int, str, str, str, float, str, str, int, int)  # of the columns of a row of BEST after its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Witness:
 
         None in the place of the last but one where it must not be used anywhere: blocked, or of other kernels than those here.
         """
-        device, dtype, *problem, protocol, rule, version, parameters, sha, time_us, state, origin, row = columns
+        device, dtype, *problem, protocol, rule, version, parameters, sha, time_us, state, origin, replayed, row = columns
         if tuple(map(type, columns)) != _KINDS:  # of the many rows that there may be, nearly all pass
             texts(device, protocol, version, parameters, sha, state, origin)
             whole_numbers(*problem, rule, row)
@@ -175,7 +175,7 @@ class Witness:
         chosen = self._configuration(version, parameters) if self._current(version) == sha else None
         *layout, in_place = problem
         named = chosen or Configuration(version, ())
-        tuned = Tuned._make((device, dtype, *layout, bool(in_place), named, sha, time_us, state, origin, layer.path, ()))
+        tuned = Tuned._make((device, dtype, *layout, bool(in_place), named, sha, time_us, state, origin, layer.path, (), bool(replayed)))
         ranks = (protocol == "warm", -rule, row)
         if chosen is None or state == "blocked":
             return *ranks, None, tuned

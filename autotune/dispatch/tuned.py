@@ -21,6 +21,7 @@ class Tuned(NamedTuple):
     """The best configuration for one size on one device, with its time in microseconds and the file that says so.
 
     `others` are what was measured beside it, fastest first, where that best is no longer applicable there; else there are none.
+    `replayed` is whether it was chosen among times that were replayed from another database, which may have been few of them.
     """
 
     device: str
@@ -39,6 +40,7 @@ class Tuned(NamedTuple):
     origin: str
     path: Path
     others: tuple["Tuned", ...] = ()
+    replayed: bool = False
 
     def problem(self, operation: Operation) -> Problem:
         """The problem of `operation` that was tuned."""

@@ -50,10 +50,16 @@ class Budget:
 
     def done(self, study: Searched, started: float, now: float) -> bool:
         """Whether the search that began at `started` is over at `now`, both in seconds of one clock."""
+        return self.spent(study, started, now) or self.enough(study)
+
+    def spent(self, study: Searched, started: float, now: float) -> bool:
+        """Whether it is over whatever is still to be gained."""
         if study.remaining == 0:
             return True
         if self.trials is not None and study.measured >= self.trials:
             return True
-        if self.seconds is not None and now - started >= self.seconds:
-            return True
+        return self.seconds is not None and now - started >= self.seconds
+
+    def enough(self, study: Searched) -> bool:
+        """Whether it is over because too little is still to be gained."""
         return self.until_gain is not None and study.expected_gain() < self.until_gain

@@ -169,10 +169,12 @@ def _lanes(problem: Problem, vector: int) -> int:
 def _without_packs(problem: Problem) -> Iterator[tuple[str, dict[str, Value]]]:
     """For rows of which a pack holds several, and for those of small matrices that no packs fit."""
     if problem.cols in (1, 2, 4) and problem.packed and problem.bytes_per_row < packs.WIDEST_ACCESS_BYTES:
-        yield "v13", {"block": 256, "items": 1}
+        for block in (128, 256):
+            yield "v13", {"block": block, "items": 1}
     by_packs = packs.placed(problem, HALF_ACCESS_BYTES // problem.element_bytes, "exact")[0]
     if not by_packs and problem.rows * problem.bytes_per_row <= SMALL_BYTES:
-        yield "v12", {"threads": _power(problem.cols / 5, 8, 512)}
+        for share in (5, 2.5):  # there are no 16 threads: of two that are as near, one may be too few for the row
+            yield "v12", {"threads": _power(problem.cols / share, 8, 512)}
 
 
 def _in_a_cluster(vector: int, row_packs: int, holds: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Value]]]:

@@ -28,7 +28,7 @@ LEAST_REGISTERS = {
     (True, "masked"): ((20, 18),),
 }
 MOST_REGISTERS = 96  # that hold the row: beyond, a block is alone on its SM and nothing overlaps
-MOST_WASTE = 1.25
+MOST_WASTE = 4 / 3  # places over packs: with less, no block would fit rows of 193-204 packs
 MOST_BYTES_BY_8 = 8 << 20  # of a matrix: in larger ones the memory is the limit, and accesses of 16 bytes are never slower
 
 
