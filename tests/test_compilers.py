@@ -115,6 +115,22 @@ compilers.run(sys.argv[2:], folder=Path(sys.argv[1]))
 """
 
 
+def test_the_folder_goes_too_where_a_compiler_ends_because_nobody_reads_what_it_says(mark: str, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    talking = ("sh", "-c", "while true; do echo more; done")
+    asker = subprocess.Popen([sys.executable, "-c", ASKER, str(folder), *talking], start_new_session=True)
+    assert becomes(lambda: any(line.startswith("sh -c while") for line in living(mark).values()), 60)
+    (warden,) = (pid for pid, line in living(mark).items() if "warden.py" in line)
+    os.kill(warden, signal.SIGSTOP)  # as on a busy machine, where it comes to look after the compiler has ended
+    asker.kill()
+    asker.wait()
+    assert becomes(lambda: list(living(mark)) == [warden], 5)
+    os.kill(warden, signal.SIGCONT)
+    assert becomes(lambda: not living(mark), 5), living(mark)
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_a_compiler_does_not_outlive_the_kill_9_of_whoever_asked_and_its_folder_goes_with_it(
     mark: str, tmp_path: Path, whole_group: bool
