@@ -80,7 +80,7 @@ def a_folder(path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        (missing, "does not exist; `autotune sweep`, import, compile, pin or block makes one"),
+        (missing, "does not exist; autotune sweep, import, compile, pin or block makes one"),
         (not_a_database, "is not an SQLite database"),
         (truncated, "is damaged"),
         (without_its_head, "is not an SQLite database|is damaged"),
@@ -130,7 +130,7 @@ def test_a_network_file_system_is_refused_for_writing_and_read_all_the_same(path
     mounts = path.parent / "mounts"
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/home {path.parent} nfs4 rw 0 0\ntmpfs {path.parent}/deeper tmpfs rw 0 0\n")
     monkeypatch.setattr(filesystem, "MOUNTS", mounts)
-    with pytest.raises(UsageError, match=r"network file system \(nfs4\).*write to a local file and share it with `autotune export`"):
+    with pytest.raises(UsageError, match=r"network file system \(nfs4\).*write to a local file and share it with autotune export"):
         Database(path)
     with Database(path, mode="read") as db:
         assert len(db.best()) == 1

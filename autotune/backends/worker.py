@@ -170,7 +170,8 @@ def again_if_killed(step: Callable[[], Value]) -> Value:
 
 def serve(requests: int, lifeline: int) -> None:
     """The child's side: make the engine, then answer calls until the parent says so or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides what becomes of us
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they reach the whole group; the parent decides what becomes of us
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
     connection: Connection[Any, Any] = Connection(requests)
     engine: Any = None

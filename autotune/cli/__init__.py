@@ -1,8 +1,8 @@
 """The command line: `autotune sweep`, `inspect`, `explain`, `source`, `verify`, `doctor` and more.
 
 Each command is a few lines over a verb of the library. What goes wrong is one sentence on standard error: exit status 2 when the
-work could not start, 1 when the work itself failed or its output could not be written. 130 is Ctrl-C, and 141, without a word, a reader
-of the output who is gone.
+work could not start, 1 when the work itself failed or its output could not be written. 130 is Ctrl-C, 143 SIGTERM, 129 SIGHUP, and 141,
+without a word, a reader of the output who is gone.
 """
 
 import os
@@ -15,6 +15,7 @@ from typing import TextIO
 import click
 
 from autotune import __version__
+from autotune.cli import ending
 from autotune.cli.streams import OutputError, guard, status_of, tell
 from autotune.errors import AutotuneError
 
@@ -57,8 +58,8 @@ class _Commands(click.Group):
 def autotune() -> None:
     """Tune templated CUDA kernels, remember every measurement, pick the right kernel at run time.
 
-    Exit status: 0 done, 1 the work itself failed or its output could not be written, 2 it could not start, 130 interrupted, 141 whoever
-    read the output is gone.
+    Exit status: 0 done, 1 the work itself failed or its output could not be written, 2 it could not start, 130 interrupted by Ctrl-C, 143
+    by SIGTERM, 129 by SIGHUP, 141 whoever read the output is gone.
     """
 
 
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.showwarning = _warn
     try:
         guard()
+        ending.heed()
         status = _status(arguments)
         sys.stdout.flush()
     except OutputError as error:
@@ -93,7 +95,7 @@ def _status(arguments: Sequence[str] | None) -> int:
     except click.ClickException as error:
         return _told(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
-        return _told("interrupted", 130)
+        return _told("interrupted", ending.status())
     except Exception as error:
         if os.environ.get("AUTOTUNE_TRACEBACK"):
             raise

@@ -13,6 +13,7 @@ from autotune.backends import Backend
 from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import MOST_HANG_TIMEOUT_S, select
 from autotune.choice import Choice
+from autotune.cli import ending
 from autotune.cli.hints import hint
 from autotune.cli.options import (
     DEFAULT_DTYPE,
@@ -138,7 +139,7 @@ def sweep_command(
             if said := _blocked(summary, database, backend, chosen_operation):
                 click.echo(f"{said}{note}")
     if summary.interrupted:
-        return 130
+        return ending.status()
     return 0 if all(p.choice for p in summary.problems) else 1
 
 
