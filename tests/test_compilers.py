@@ -152,7 +152,7 @@ BUILDING = [pytest.param(SWEEP, "cc1plus", id="sweep"), pytest.param(COMPILE, "c
 
 
 @pytest.mark.parametrize(("command", "compiler"), BUILDING)
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_nothing_outlives_a_command_that_is_ended_while_it_compiles(
     command: tuple[str, ...], compiler: str, ending: signal.Signals, mark: str, tmp_path: Path
 ) -> None:
@@ -162,7 +162,7 @@ def test_nothing_outlives_a_command_that_is_ended_while_it_compiles(
     assert becomes(lambda: any(compiler in line for line in living(mark).values()), 60)
     running.send_signal(ending)
     said, _ = running.communicate(timeout=60)
-    assert running.returncode == (130 if ending == signal.SIGINT else -ending), said
+    assert running.returncode == (-ending if ending == signal.SIGKILL else 128 + ending), said
     assert becomes(lambda: not living(mark), 5), living(mark)
     left = {path.name for place in (tmp_path, tmp_path / "cache" / "emulator") for path in place.glob("*") if path.suffix != ".so"}
     assert left <= {"cache", "emulator", "x.sqlite", "x.sqlite-shm", "x.sqlite-wal"}
