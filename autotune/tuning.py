@@ -137,6 +137,8 @@ class Tuning:
 
     def _search(self, bench: Bench, mine: ProblemSummary) -> None:
         study, batches, budget = self._study(), Batches(self._budget, self._started), self._budget
+        if study.remaining and not self._was_enough() and batches.late(now := time.monotonic()):
+            mine.late_s = now - self._started
         while not (self._was_enough() or budget.spent(study, self._started, time.monotonic())):
             if budget.enough(study):
                 self._enough = True

@@ -34,22 +34,24 @@ def main(folder: str, program: list[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"{program[0]} could not be started: {error.strerror}\n")
         return CANNOT_START
-    ended_itself = abandoned = False
-    while not (ended_itself or abandoned):
+    while not (_abandoned() or os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
         heard, _, _ = select.select([sys.stdin.fileno(), ended], [], [])
         if ended in heard:
             os.read(ended, 4096)  # what stops or continues the program is heard here, too
-        abandoned = sys.stdin.fileno() in heard
-        ended_itself = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # all that it has started, before its number can become another's
     _, status = os.waitpid(child, 0)
-    if folder and not ended_itself:
+    if folder and _abandoned():  # a program that has ended may have done so because nobody reads any more what it says
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def _abandoned() -> bool:
+    """Whether the lifeline's other end is closed."""
+    return bool(select.select([sys.stdin.fileno()], [], [], 0)[0])
 
 
 if __name__ == "__main__":

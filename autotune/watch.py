@@ -20,7 +20,8 @@ class ProblemSummary:
     at `planned` of them, or None when that depends on what is found. Of `stale` configurations nothing that was measured earlier counts,
     because the template, its definition, the flags, the compiler or the driver has changed since. `failures` counts what was said of
     failures, and `culprits` are the configurations that each was said of. `impossible` says of
-    versions that were asked for why they have nothing to try.
+    versions that were asked for why they have nothing to try. `late_s` is how long it took to set the problem up, where by then the seconds
+    of its search were over and nothing was tried for that.
     """
 
     problem: Problem
@@ -37,6 +38,7 @@ class ProblemSummary:
     choice: Choice | None = None
     confirmed: bool = False
     copy_us: float | None = None
+    late_s: float | None = None
 
     @property
     def new_trials(self) -> int:

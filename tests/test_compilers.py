@@ -115,6 +115,22 @@ compilers.run(sys.argv[2:], folder=Path(sys.argv[1]))
 """
 
 
+def test_the_folder_goes_too_where_a_compiler_ends_because_nobody_reads_what_it_says(mark: str, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    talking = ("sh", "-c", "while true; do echo more; done")
+    asker = subprocess.Popen([sys.executable, "-c", ASKER, str(folder), *talking], start_new_session=True)
+    assert becomes(lambda: any(line.startswith("sh -c while") for line in living(mark).values()), 60)
+    (warden,) = (pid for pid, line in living(mark).items() if "warden.py" in line)
+    os.kill(warden, signal.SIGSTOP)  # as on a busy machine, where it comes to look after the compiler has ended
+    asker.kill()
+    asker.wait()
+    assert becomes(lambda: list(living(mark)) == [warden], 5)
+    os.kill(warden, signal.SIGCONT)
+    assert becomes(lambda: not living(mark), 5), living(mark)
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_a_compiler_does_not_outlive_the_kill_9_of_whoever_asked_and_its_folder_goes_with_it(
     mark: str, tmp_path: Path, whole_group: bool
@@ -136,7 +152,7 @@ BUILDING = [pytest.param(SWEEP, "cc1plus", id="sweep"), pytest.param(COMPILE, "c
 
 
 @pytest.mark.parametrize(("command", "compiler"), BUILDING)
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_nothing_outlives_a_command_that_is_ended_while_it_compiles(
     command: tuple[str, ...], compiler: str, ending: signal.Signals, mark: str, tmp_path: Path
 ) -> None:
@@ -146,7 +162,7 @@ def test_nothing_outlives_a_command_that_is_ended_while_it_compiles(
     assert becomes(lambda: any(compiler in line for line in living(mark).values()), 60)
     running.send_signal(ending)
     said, _ = running.communicate(timeout=60)
-    assert running.returncode == (130 if ending == signal.SIGINT else -ending), said
+    assert running.returncode == (-ending if ending == signal.SIGKILL else 128 + ending), said
     assert becomes(lambda: not living(mark), 5), living(mark)
     left = {path.name for place in (tmp_path, tmp_path / "cache" / "emulator") for path in place.glob("*") if path.suffix != ".so"}
     assert left <= {"cache", "emulator", "x.sqlite", "x.sqlite-shm", "x.sqlite-wal"}

@@ -1,18 +1,21 @@
 """The emulator as a backend: what a sweep gets from it for right kernels and for every kind of wrong one."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.backends import Backend, emulator
+from autotune.backends.emulation import build
 from autotune.backends.emulator import EmulatorBackend
 from autotune.configuration import Configuration
 from autotune.definition import Launch
 from autotune.device import EMULATOR
 from autotune.operation import Operation
 from autotune.problem import Problem
+from autotune.source import render
 from autotune.trial import Failure, Instance, Outcome
 from tests.elementwise import elementwise
 
@@ -271,6 +274,39 @@ def test_an_instance_that_does_not_compile_fails_alone(backend: EmulatorBackend,
     assert failed.outcome == Outcome.COMPILE_ERROR
     assert "bug 9 does not compile" in failed.message
     assert all(isinstance(fate, Instance) for fate in fates.values())
+
+
+def test_what_was_compiled_before_a_kill_is_not_compiled_again_beside_others_or_fewer(
+    twice: Operation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first unit is done when whoever asked is gone; of what it holds, one instance is timed already and not asked for again."""
+    monkeypatch.setenv("AUTOTUNE_CACHE", str(tmp_path))
+    monkeypatch.setattr(emulator, "MOST_INSTANCES_PER_UNIT", 2)
+    version = twice.version("v0")
+    wanted = [Configuration.of("v0", bug=bug) for bug in (0, 1, 2, 3)]
+    compiled: list[str] = []
+    library = build.library
+
+    def noted(source: str) -> Path:
+        compiled.append(source)
+        return library(source)
+
+    monkeypatch.setattr(build, "library", noted)
+    with closing(EmulatorBackend(jobs=1)) as backend:
+        asked = backend.compile(version, wanted, "float32")
+        first = next(asked)
+        asked.close()  # type: ignore[attr-defined]
+        compiled.clear()
+        again = dict(backend.compile(version, wanted[1:], "float32"))
+        assert compiled == [render(version, wanted[2:], "float32")]
+        compiled.clear()
+        assert dict(backend.compile(version, wanted, "float32")) == again | dict([first])
+        assert compiled == []
+        with backend.open(twice, Problem("twice", 3, 65)) as bench:
+            for_one = again[wanted[1]]
+            assert isinstance(for_one, Instance)
+            with pytest.raises(Failure, match="wrong"):
+                bench.check(for_one)
 
 
 def test_a_problem_that_does_not_fit_is_out_of_memory(backend: EmulatorBackend, twice: Operation) -> None:

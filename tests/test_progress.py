@@ -142,6 +142,20 @@ def test_failures_that_differ_in_numbers_addresses_and_names_are_one_line(tmp_pa
     assert f"1 x compile_error: no kernel image ({wrong[-1]} at 0x" in said[1]
 
 
+def test_seconds_that_were_over_before_anything_was_tried_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    swept(tmp_path, PlainWatcher(), Budget(seconds=1e-9))
+    said = capsys.readouterr().out
+    late = r"setting it up took \S+ s, which left no time to try anything; give more --seconds"
+    assert re.search(rf"^softmax 4096x4096 float32: {late}$", said, re.MULTILINE)
+    summary = swept(tmp_path, JsonWatcher(), Budget(seconds=1e-9))
+    settled = [event for event in map(json.loads, capsys.readouterr().out.splitlines()) if event["event"] == "settled"]
+    assert all(event["late_s"] > 0 for event in settled)
+    assert (summary.new_trials, len(settled)) == (0, 2)
+    swept(tmp_path, PlainWatcher(), Budget(seconds=1e9))
+    swept(tmp_path, PlainWatcher(), Budget(seconds=1e-9))  # where nothing is left to try, time is not what lacked
+    assert "left no time" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("broken", "said"),
     [

@@ -78,11 +78,20 @@ class EmulatorBackend:
     def compile(
         self, version: Version, configurations: Iterable[Configuration], dtype: str
     ) -> Iterator[tuple[Configuration, Instance | Failure]]:
-        """Build instances, several to a translation unit; when a unit fails, each of its instances alone."""
-        wanted = list(configurations)
-        size = min(MOST_INSTANCES_PER_UNIT, -(-len(wanted) // self._jobs)) or 1
-        units = [wanted[i : i + size] for i in range(0, len(wanted), size)]
-        return in_parallel(lambda unit: _compile_unit(version, unit, dtype), units, self._jobs)
+        """Instances, first those of the cache; the others several to a translation unit, and when a unit fails, each of it alone."""
+        libraries: dict[Path, bytes] = {}
+        missing = []
+        for configuration in configurations:
+            path = build.kept(render(version, [configuration], dtype))
+            if path is None:
+                missing.append(configuration)
+                continue
+            if path not in libraries:
+                libraries[path] = path.read_bytes()
+            yield configuration, _instance(version, configuration, dtype, libraries[path])
+        size = min(MOST_INSTANCES_PER_UNIT, -(-len(missing) // self._jobs)) or 1
+        units = [missing[i : i + size] for i in range(0, len(missing), size)]
+        yield from in_parallel(lambda unit: _compile_unit(version, unit, dtype), units, self._jobs)
 
     @contextmanager
     def open(self, operation: Operation, problem: Problem, *, seed: int = 0) -> Iterator["EmulatorBench"]:
@@ -192,7 +201,10 @@ def _room() -> Iterator[None]:
 def _compile_unit(version: Version, unit: list[Configuration], dtype: str) -> list[tuple[Configuration, Instance | Failure]]:
     try:
         with _room():
-            binary = build.library(render(version, unit, dtype)).read_bytes()
+            library = build.library(render(version, unit, dtype))
+            binary = library.read_bytes()
+            for configuration in unit if len(unit) > 1 else ():
+                build.keep(render(version, [configuration], dtype), library)
     except CompileError as error:
         if len(unit) == 1:
             return [(unit[0], Failure(Outcome.COMPILE_ERROR, str(error)))]

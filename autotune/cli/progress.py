@@ -66,6 +66,9 @@ class PlainWatcher(Watcher):
             self._say(f"{summary.problem}: {count} x {example}{culprits(whose)}")
         if (more := len(failed) - SHOWN_FAILURES) > 0:
             self._say(f"{summary.problem}: {more} more ways to fail; see `{hint('inspect', 'trials')}`")
+        if summary.late_s is not None:
+            took = f"setting it up took {summary.late_s:.2g} s"
+            self._say(f"{summary.problem}: {took}, which left no time to try anything; give more --seconds")
         if summary.impossible:
             self._say(f"{summary.problem}: {spoken(summary.impossible)}")
         self._say(describe(summary, recorded=bool(self._note)))
@@ -232,6 +235,7 @@ class JsonWatcher(Watcher):
         counts = {str(outcome): count for outcome, count in summary.outcomes.items()}
         told = {"outcomes": counts, "failures": dict(summary.failures), "stale": summary.stale, "whole": summary.whole}
         told |= {"impossible": summary.impossible} if summary.impossible else {}
+        told |= {"late_s": summary.late_s} if summary.late_s is not None else {}
         self._say("settled", **_named(summary), **best, copy_us=summary.copy_us, **told)
 
     def learnt(self, trained: Trained) -> None:

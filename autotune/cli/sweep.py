@@ -59,7 +59,7 @@ VERSION_COLUMNS = (
 @click.option(
     "--seconds",
     type=NumberRange(min=0, min_open=True),
-    help="Stop the search of a problem after this many seconds; its final race comes on top.",
+    help="Stop the search of a problem after this many seconds, counted from where it begins to be set up; its final race comes on top.",
 )
 @click.option("--until-gain", type=NumberRange(0, 1, min_open=True), help="Stop once less than this share may be gained, such as 0.01.")
 @click.option("--exhaustive", is_flag=True, help="Measure every configuration, however many there are.")

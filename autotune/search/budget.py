@@ -25,7 +25,8 @@ class Budget:
     """The limits of one search; it ends at the first one reached, and always when no configuration is left.
 
     `trials` counts every configuration of the study that was measured or failed, earlier runs included, so that a sweep which was
-    interrupted and started again ends where it would have ended. `seconds` counts this run alone. `until_gain` is the relative improvement
+    interrupted and started again ends where it would have ended. `seconds` counts this run alone, from where
+    the problem begins to be set up. `until_gain` is the relative improvement
     that is still worth the wait: 0.01 stops once less than 1 % may be expected. `exhaustive` measures everything and excludes the
     others. A budget without any limit stops at an expected gain of 1 %.
 

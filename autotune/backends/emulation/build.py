@@ -81,7 +81,23 @@ def library(source: str, sanitizer: Sanitizer = "none") -> Path:
 
     Raises CompileError with the compiler's first complaint, and UsageError when there is no compiler.
     """
-    return _built(source, (*flags(sanitizer), "-I", str(HERE), "-include", str(HERE / "cuda_on_cpu.h")), ())
+    return _built(source, _included(sanitizer), ())
+
+
+def kept(source: str) -> Path | None:
+    """The library in the cache that has the kernels of `source`, alone or beside others; None where none has."""
+    target = _target(source, _included(), ())
+    return target.resolve() if target.exists() else None
+
+
+def keep(source: str, library: Path) -> None:
+    """Have `library`, which is in the cache, found for `source` too: others' kernels are in it beside those of `source`."""
+    target = _target(source, _included(), ())
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            link = Path(folder) / target.name
+            link.symlink_to(library.name)
+            link.replace(target)
 
 
 def runtime() -> Path:
@@ -104,10 +120,18 @@ def _vocabulary() -> str:
     return "".join(path.read_text() for path in sorted(HERE.glob("*.h")))
 
 
+def _included(sanitizer: Sanitizer = "none") -> tuple[str, ...]:
+    return (*flags(sanitizer), "-I", str(HERE), "-include", str(HERE / "cuda_on_cpu.h"))
+
+
+def _target(source: str, compile_flags: tuple[str, ...], link_flags: tuple[str, ...]) -> Path:
+    what = "\0".join((source, _vocabulary(), *compile_flags, *link_flags, compiler_version()))
+    return cache_folder() / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.so"
+
+
 def _built(source: str, compile_flags: tuple[str, ...], link_flags: tuple[str, ...]) -> Path:
     command = compiler()
-    what = "\0".join((source, _vocabulary(), *compile_flags, *link_flags, compiler_version()))
-    target = cache_folder() / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.so"
+    target = _target(source, compile_flags, link_flags)
     if target.exists():
         return target
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
