@@ -235,8 +235,8 @@ class Tuning:
         """Store a round of the race."""
         known, dtype = self._known, self._problem.dtype
         instances = {c: self._tools.workshop.instance(c, dtype) for c in taken}
-        mine = {c: known.ids[c] for c in taken if c in self._mine}
-        known.ids.update(self._tools.ledger.race_round(self._problem, taken, mine, instances))
+        ids = {c: known.ids[c] for c in taken if c in self._mine}
+        known.ids.update(self._tools.ledger.race_round(self._problem, taken, ids, instances))
         self._mine.update(taken)
 
     def _note_copy(self, bench: Bench, mine: ProblemSummary) -> None:

@@ -24,7 +24,6 @@ from autotune.trial import Failure, Outcome
 START_TIMEOUT_S = 120.0  # importing PyCUDA and making a context takes a second or two; a cold network disk can take far longer
 CLOSE_TIMEOUT_S = 5.0
 
-
 Value = TypeVar("Value")
 
 

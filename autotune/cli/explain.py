@@ -1,6 +1,5 @@
 """`autotune explain` and `autotune source`: why a kernel is chosen, and the CUDA source that would run."""
 
-from collections.abc import Container, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from autotune.cli.output import Column, Form, Row, emit, microseconds, on_device
 from autotune.database import Database, shipped_databases
 from autotune.database.rebuild import OVERTAKEN
 from autotune.dispatch.explain import explain
-from autotune.dispatch.knowledge import Tuned
 from autotune.dispatch.selection import Candidate, Explanation
 from autotune.errors import UsageError
 from autotune.problem import Problem, parse_size
@@ -102,8 +100,7 @@ def explain_command(
     operation: str, size: str, dtype: str | None, device: str | None, db: Path | None, kernels: Path | None, form: Form
 ) -> None:
     story = _explanation(operation, size, dtype, device, db, kernels)
-    replayed = _replayed((*story.candidates, *story.nearest))
-    rows = [_row(candidate, story, replayed) for candidate in story.candidates]
+    rows = [_row(candidate, story) for candidate in story.candidates]
     for row in rows[1:]:
         row["selector"] = None  # told once: its kernels are many
     if form == "table":
@@ -117,7 +114,7 @@ def explain_command(
     if form == "table" and (why := _overtaken(story, kernels)):
         say(f"{why}; `{hint('rebuild')}`, or the next sweep, settles that")
     if form == "table" and story.nearest:
-        emit([_row(candidate, story, replayed) for candidate in story.nearest], NEAREST, "table", title="nearest tuned sizes")
+        emit([_row(candidate, story) for candidate in story.nearest], NEAREST, "table", title="nearest tuned sizes")
 
 
 @click.command("source")
@@ -151,17 +148,7 @@ def _named(path: Path) -> str:
     return f"shipped {path.name}" if shipped else path.name
 
 
-def _replayed(candidates: Iterable[Candidate]) -> set[Tuned]:
-    """The tuned sizes that candidates come from whose times were not taken for their database, but replayed."""
-    tuned = {candidate.tuned for candidate in candidates if candidate.tuned}
-    replays: set[tuple[Path, str, str, int, int]] = set()
-    for path in {entry.path for entry in tuned}:
-        with Database(path, mode="read") as database:
-            replays |= {(path, *size) for size in database.replayed_sizes()}
-    return {entry for entry in tuned if (entry.path, entry.device, entry.dtype, entry.rows, entry.cols) in replays}
-
-
-def _row(candidate: Candidate, story: Explanation, replayed: Container[Tuned]) -> Row:
+def _row(candidate: Candidate, story: Explanation) -> Row:
     tuned = candidate.tuned
     said = "chosen" if candidate == story.chosen else candidate.rejected or "not needed"
     verdict = f"{said} ({candidate.note})" if candidate.note else said
@@ -172,7 +159,7 @@ def _row(candidate: Candidate, story: Explanation, replayed: Container[Tuned]) -
         "parameters": dict(candidate.configuration.parameters),
         "tuned_at": f"{tuned.rows}x{tuned.cols}" if tuned else None,
         "database": str(candidate.path) if candidate.path else None,
-        "replayed": tuned in replayed,
+        "replayed": bool(tuned and tuned.replayed),
         "time_us": tuned.time_us if tuned else None,
         "best_there": str(tuned.configuration) if tuned else None,
         "timed": str(tuned.configuration) if tuned and tuned.configuration != candidate.configuration else None,

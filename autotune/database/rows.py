@@ -40,14 +40,6 @@ class Inspector(Connection):
         )
         return {row["trial"] for row in found}
 
-    def replayed_sizes(self) -> set[tuple[str, str, int, int]]:
-        """Device, dtype, rows and columns of what was settled by replaying another database's measurements."""
-        found = self.select(
-            "SELECT d.name AS device, p.dtype, p.rows, p.cols FROM best b JOIN trials t ON t.id = b.trial AND t.replayed "
-            "JOIN devices d ON d.id = b.device JOIN problems p ON p.id = b.problem"
-        )
-        return {(row["device"], row["dtype"], row["rows"], row["cols"]) for row in found}
-
     def best_per_version(
         self,
         operation: str | None = None,
