@@ -1,6 +1,9 @@
 """What all tests share: tests that need nvcc are deselected where there is none, and those that need a browser
 skipped; the summary says so."""
 
+import signal
+from collections.abc import Iterator
+
 import pytest
 
 from autotune import nvcc
@@ -33,6 +36,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if item not in deselected]
+
+
+@pytest.fixture
+def signals_are_heard() -> Iterator[None]:
+    """Commands that are started hear Ctrl-C and its like, even where what runs the tests does not: nohup, or a shell's background."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

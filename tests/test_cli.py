@@ -257,6 +257,7 @@ def test_json_lines_tell_every_step(tmp_path: Path) -> None:
     assert events[-1]["new_trials"] == 3
 
 
+@pytest.mark.usefixtures("signals_are_heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_and_its_like_keep_what_was_measured_and_say_so(number: signal.Signals, tmp_path: Path) -> None:
     path = str(tmp_path / "x.sqlite")

@@ -151,6 +151,7 @@ COMPILE = ("compile", "softmax", "--arch", "sm_90", "--dtype", "float32")
 BUILDING = [pytest.param(SWEEP, "cc1plus", id="sweep"), pytest.param(COMPILE, "cicc", id="nvcc", marks=pytest.mark.nvcc)]
 
 
+@pytest.mark.usefixtures("signals_are_heard")
 @pytest.mark.parametrize(("command", "compiler"), BUILDING)
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_nothing_outlives_a_command_that_is_ended_while_it_compiles(

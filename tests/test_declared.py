@@ -148,6 +148,7 @@ def test_a_sweep_over_it_ends_with_that_sentence(function: str, tmp_path: Path) 
     assert "ZeroDivisionError: division by zero" in err
 
 
+@pytest.mark.usefixtures("signals_are_heard")
 @pytest.mark.parametrize("function", ["applicable", "launch"])
 def test_ctrl_c_says_in_which_function_the_sweep_hung_and_for_what(function: str, tmp_path: Path) -> None:
     kernels = written(tmp_path, function, "while True: pass").parent
