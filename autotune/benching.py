@@ -65,6 +65,21 @@ def best_of_versions(
     return found
 
 
+def failures_of_versions(paths: Iterable[Path], problem: Problem, device: Device) -> dict[str, str]:
+    """Of each version that failed at `problem` on `device`, what it failed of last; of several files the first is believed."""
+    found: dict[str, str] = {}
+    for path in paths:
+        with Database(path, mode="read") as database:
+            rows = database.select(
+                "SELECT version, outcome, message FROM failures WHERE operation = ? AND rows = ? AND cols = ? AND dtype = ? AND device = ? "
+                "ORDER BY trial DESC",
+                (problem.operation, problem.rows, problem.cols, problem.dtype, device.name),
+            )
+        for row in rows:
+            found.setdefault(row["version"], f"{row['outcome'].replace('_', ' ')}: {row['message']}".partition("\n")[0])
+    return found
+
+
 def contest(
     backend: Backend, operation: Operation, workshop: Workshop, problem: Problem, entrants: Iterable[Configuration], *, seed: int = 0
 ) -> Contest:

@@ -18,6 +18,8 @@ from autotune.declared import call_in, spoken_call
 from autotune.errors import UsageError
 
 LOOKS = 8  # at the watched thread while one call takes as long as is allowed
+ALLOWED_S = 10.0  # where nobody says
+_watched_threads: set[int] = set()
 
 
 class _Endless(BaseException):
@@ -25,9 +27,17 @@ class _Endless(BaseException):
 
 
 @contextmanager
-def guarded(allowed_s: float) -> Iterator[None]:
-    """Raises UsageError when a function of a definition takes longer than `allowed_s` seconds in this thread, or calls `os._exit`."""
+def guarded(allowed_s: float, *, may_be_longer: bool = True) -> Iterator[None]:
+    """Raises UsageError when a function of a definition takes longer than `allowed_s` seconds in this thread, or calls `os._exit`.
+
+    Within another one in the same thread it does nothing: that one's time counts. The error advises a longer hang timeout if that may be.
+    """
+    thread = threading.get_ident()
+    if thread in _watched_threads:
+        yield
+        return
     watch, really_exit = _Watch(allowed_s), os._exit
+    _watched_threads.add(thread)
     try:
         watch.start()
         os._exit = _refusing(really_exit)  # type: ignore[assignment]  # its parameter has no name of its own there
@@ -37,7 +47,10 @@ def guarded(allowed_s: float) -> Iterator[None]:
             os._exit = really_exit
             watch.end()
     except _Endless as endless:
-        raise UsageError(f"{watch.said} is not done after {allowed_s:g} s; correct it there, or give a longer hang timeout") from endless
+        longer = ", or give a longer hang timeout" if may_be_longer else ""
+        raise UsageError(f"{watch.said} is not done after {allowed_s:g} s; correct it there{longer}") from endless
+    finally:
+        _watched_threads.discard(thread)
 
 
 def _refusing(really_exit: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
@@ -48,7 +61,7 @@ def _refusing(really_exit: Callable[[int], NoReturn]) -> Callable[[int], NoRetur
         asked = call_in(sys._getframe())
         if asked is None or os.getpid() != here:
             really_exit(status)
-        raise UsageError(f"{spoken_call(asked)} calls os._exit({status}), which would end the sweep; raise an exception there instead")
+        raise UsageError(f"{spoken_call(asked)} calls os._exit({status}), which would end this process; raise an exception there instead")
 
     return leave
 

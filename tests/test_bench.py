@@ -1,5 +1,6 @@
 """`autotune bench`: what would be chosen meets the other versions here and now, and nothing is stored."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,18 @@ def test_what_would_be_chosen_and_is_wrong_is_told_and_is_exit_status_1(tmp_path
     status, out, err = run("bench", "halve", "--size", "3x64", *mine)
     assert (status, err) == (1, "")
     assert "chosen, tier pin; wrong result: " in " ".join(out.split())
+
+
+def test_a_version_that_failed_whenever_it_was_tuned_is_not_called_untuned(tmp_path: Path) -> None:
+    definition = tmp_path / "mine" / "halve"
+    shutil.copytree(elementwise(tmp_path, "halve", TEMPLATE, factor=0.5, bugs=2).folder, definition)
+    (definition / "v1.py").write_text((definition / "v0.py").read_text().replace("tuple(range(2))", "(1,)").replace("v0.cu", "v1.cu"))
+    (definition / "v1.cu").write_text(TEMPLATE.replace("halve_v0", "halve_v1"))
+    mine = ("--kernels", str(tmp_path / "mine"), "--db", str(tmp_path / "x.sqlite"), "--device", "emulator")
+    said("sweep", "halve", "--size", "3x64", "--exhaustive", *mine)
+    told = said("bench", "halve", "--size", "3x64", *mine)
+    assert "v1 failed whenever it was tuned at 3x64, so it is left out; the last time wrong result: " in told
+    assert "not tuned" not in told
 
 
 def test_what_runs_no_kernel_is_refused() -> None:

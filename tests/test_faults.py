@@ -206,7 +206,10 @@ def test_a_worker_that_dies_while_a_problem_is_set_up_is_replaced_once_and_no_co
     with emulator(hang_timeout_s=10.0) as backend:
         summary = sweep(catalogue.load("twice", folder.parent), SIZES, backend, database, versions=("v0",))
     assert [p.outcomes.total() for p in summary.problems] == measured
-    cannot = "it cannot be set up: the process that ran it ended by SIGKILL, as the one before it did"
+    cannot = (
+        "it cannot be set up: the process that ran it ended by SIGKILL, as the one before it did, while inputs were made and reference of "
+    )
+    cannot += f"{folder / 'operation.py'} was asked"
     assert [dict(p.failures) == {cannot: 1} for p in summary.problems] == [count == 0 for count in measured]
     assert database.blocked(EMULATOR, "twice", "float32", SIZES[0]) == {}
 

@@ -24,14 +24,32 @@ ENDLESS = """
             pass"""
 
 
-def swept(mine: Path, function: str, body: str, *options: str) -> "subprocess.CompletedProcess[str]":
-    """A sweep of the documentation's example, at the start of whose `function` is `body`."""
-    definition = mine / "halve" / "v0.py"
+ASKED = {
+    "sweep": ("--size", "5x7", "--device", "emulator", "--db", "x.sqlite"),
+    "verify": ("--size", "5x7", "--device", "emulator"),
+    "explain": ("5x7", "--device", "emulator", "--db", "x.sqlite"),
+    "compile": ("--arch", "sm_90", "--db", "x.sqlite"),
+}
+
+
+def known(mine: Path) -> None:
+    """The database of `ASKED`, with what a sweep measured."""
+    words = [sys.executable, "-m", "autotune", "sweep", "halve", "--kernels", str(mine), *ASKED["sweep"], "--trials", "1"]
+    subprocess.run(words, cwd=mine.parent, check=True, timeout=300)
+
+
+def commanded(mine: Path, command: str, file: str, function: str, body: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    """`command` on the documentation's example, at the start of whose `function` in `file` is `body`."""
+    definition = mine / "halve" / file
     lines = definition.read_text(encoding="utf-8").split("\n")
     place = next(i for i, line in enumerate(lines) if line.startswith(f"def {function}("))
     definition.write_text("\n".join(["import os, sys", *lines[: place + 1], *body.strip("\n").split("\n"), *lines[place + 1 :]]))
-    command = [sys.executable, "-m", "autotune", "sweep", "halve", "--kernels", str(mine), "--size", "5x7", "--device", "emulator"]
-    return subprocess.run([*command, "--db", str(mine.parent / "x.sqlite"), *options], capture_output=True, text=True, timeout=300)
+    words = [sys.executable, "-m", "autotune", command, "halve", "--kernels", str(mine), *ASKED[command], *options]
+    return subprocess.run(words, cwd=mine.parent, capture_output=True, text=True, timeout=300)
+
+
+def swept(mine: Path, function: str, body: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    return commanded(mine, "sweep", "v0.py", function, body, *options)
 
 
 @pytest.mark.parametrize("function", ["launch", "applicable"])
@@ -53,6 +71,48 @@ def test_a_function_that_would_end_the_process_is_refused_with_a_sentence(mine: 
     assert f"launch of {mine / 'halve' / 'v0.py'}" in sentence
     assert "for v0 block 64, halve 5x7 float32, emulator" in sentence
     assert ("calls os._exit(0)" if "os._exit" in ending else "SystemExit") in sentence
+
+
+@pytest.mark.parametrize("command", ["sweep", "verify"])
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("    while True: pass", "is not done after "),
+        ("    os._exit(0)", "calls os._exit(0), which would end this process"),
+        ("    sys.exit(3)", "fails for an array of 5x7 float64 (SystemExit: 3)"),
+    ],
+)
+def test_a_reference_that_does_not_come_back_is_named(mine: Path, command: str, body: str, why: str) -> None:
+    done = commanded(mine, command, "operation.py", "reference", body, "--hang-timeout", "2")
+    (sentence,) = done.stderr.splitlines()
+    assert f"reference of {mine / 'halve' / 'operation.py'}" in sentence
+    assert why in sentence
+    assert done.returncode in (1, 2)
+
+
+def test_a_reference_that_hangs_where_python_cannot_reach_is_named_too(mine: Path) -> None:
+    done = commanded(mine, "verify", "operation.py", "reference", "    import re; re.match('(a+)+b', 'a' * 60)", "--hang-timeout", "1")
+    assert f"while inputs were made and reference of {mine / 'halve' / 'operation.py'} was asked" in done.stderr
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("command", ["verify", "explain"])
+def test_an_endless_function_ends_any_command_with_its_name(mine: Path, command: str) -> None:
+    options = ("--hang-timeout", "2") if command == "verify" else ()
+    known(mine)
+    done = commanded(mine, command, "v0.py", "applicable", "    while True: pass", *options)
+    assert f"applicable of {mine / 'halve' / 'v0.py'}" in done.stderr
+    assert "is not done after" in done.stderr
+    assert done.returncode == 2
+    assert ("longer hang timeout" in done.stderr) is (command == "verify")
+
+
+def test_a_guard_within_another_leaves_the_time_to_that_one() -> None:
+    slow = declared.checked(Path("v0.py"), lambda seconds: time.sleep(seconds))
+    with guarded(5.0), guarded(0.1):
+        slow(0.5)
+    with pytest.raises(UsageError, match=r"is not done after 0\.2 s"), guarded(0.2):
+        declared.checked(Path("v0.py"), _spin)(0.05)
 
 
 def test_calls_that_take_their_time_together_are_let_be() -> None:

@@ -15,7 +15,7 @@ from autotune.backends import Bench
 from autotune.backends.cuda_compile import Compiler
 from autotune.backends.cuda_engine import Engine, Facts, expected_s
 from autotune.backends.turns import Turns
-from autotune.backends.worker import Worker, again_if_killed
+from autotune.backends.worker import OF_SET_UP, Worker, again_if_killed, set_up_again_if_killed
 from autotune.configuration import Configuration
 from autotune.definition import Version
 from autotune.device import Device
@@ -107,7 +107,7 @@ class CudaBackend:
         if problem.empty:
             raise UsageError(f"{problem} is empty; there is nothing to time")
         bench = _CudaBench(self, operation, problem, seed)
-        again_if_killed(bench.set_up)
+        set_up_again_if_killed(bench.set_up, operation)
         try:
             yield bench
         finally:
@@ -132,7 +132,8 @@ class CudaBackend:
     def set_up(self, bench: object, *arguments: Any) -> int:
         """Set the child up for `bench`; the number of its pairs."""
         self._open = None
-        pairs: int = self.call("open", *arguments, timeout_s=OPEN_TIMEOUT_S, cold=self._protocol is COLD)
+        allowed_s = min(self._worker.hang_timeout_s, OF_SET_UP * OPEN_TIMEOUT_S)
+        pairs: int = self.call("open", *arguments, timeout_s=OPEN_TIMEOUT_S, allowed_s=allowed_s, cold=self._protocol is COLD)
         self._open = bench
         return pairs
 

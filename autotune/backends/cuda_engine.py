@@ -15,6 +15,7 @@ from autotune.backends.cuda_setup import COPY, COPY_TILE, Setup, Support
 from autotune.backends.cuda_timing import SAMPLE_US, Timer
 from autotune.device import Device
 from autotune.errors import UsageError
+from autotune.guard import guarded
 from autotune.problem import WIDEST_ACCESS_BYTES as ACCESS_BYTES
 from autotune.problem import Problem
 from autotune.source import loaded_alike
@@ -69,14 +70,27 @@ class Engine:
         return True
 
     def open(
-        self, operation: str, kernels: Path, definitions: Mapping[str, str], problem: Problem, seed: int, support: bytes, *, cold: bool
+        self,
+        operation: str,
+        kernels: Path,
+        definitions: Mapping[str, str],
+        problem: Problem,
+        seed: int,
+        support: bytes,
+        *,
+        allowed_s: float,
+        cold: bool,
     ) -> int:
-        """Set `problem` up and return its number of pairs. Raises Failure(OUT_OF_MEMORY) when it does not fit."""
+        """Set `problem` up and return its number of pairs.
+
+        Raises Failure(OUT_OF_MEMORY) when it does not fit, and UsageError when a function of the operation takes longer than `allowed_s`
+        seconds.
+        """
         self.shut()
         loaded = loaded_alike(operation, kernels, definitions)
         bytes_moved = loaded.bytes_moved(problem)
         pairs = pair_count(bytes_moved, self._facts.device.l2_bytes, problem) if cold else 1
-        with failures(self._driver):
+        with failures(self._driver), guarded(allowed_s):
             try:
                 kernels_of_ours = Support(self._driver, self._loader, support, self._facts.device)
                 self._setup = Setup(

@@ -11,7 +11,7 @@ from typing import Any
 
 import autotune
 from autotune.backends.emulation import build
-from autotune.backends.worker import Worker, again_if_killed
+from autotune.backends.worker import OF_SET_UP, Worker, again_if_killed, set_up_again_if_killed
 from autotune.check import seeds
 from autotune.compilers import in_parallel
 from autotune.configuration import Configuration
@@ -100,7 +100,7 @@ class EmulatorBackend:
             runtime = _runtime()
             self._worker = Worker("autotune.backends.emulation.engine:Engine", {"runtime": runtime}, hang_timeout_s=self._hang_timeout_s)
         bench = EmulatorBench(self._worker, next(self._keys), operation, problem, seed)
-        again_if_killed(bench.set_up)
+        set_up_again_if_killed(bench.set_up, operation)
         try:
             yield bench
         finally:
@@ -132,7 +132,8 @@ class EmulatorBench:
         """Make sure that the problem is set up in the child that answers next."""
         problem = self._problem
         allowed_s = self._worker.hang_timeout_s + self._inputs * problem.rows * problem.cols * SECONDS_PER_ELEMENT
-        self._worker.call("open", self._key, self._operation.folder, self._definitions, problem, self._seed, timeout_s=allowed_s)
+        arguments = (self._key, self._operation.folder, self._definitions, problem, self._seed, OF_SET_UP * allowed_s)
+        self._worker.call("open", *arguments, timeout_s=allowed_s)
 
     def check(self, instance: Instance) -> Check:
         check: Check = self._call("check", instance, launches=self._inputs + 3)  # two more of the first, and one in place

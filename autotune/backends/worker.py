@@ -18,9 +18,12 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError
+from autotune.operation import Operation
 from autotune.patience import comes
 from autotune.trial import Failure, Outcome
 
+# Of the time that the child is given to set a problem up: what a definition may take there, so that the child can still say that it did.
+OF_SET_UP = 0.8
 START_TIMEOUT_S = 120.0  # importing PyCUDA and making a context takes a second or two; a cold network disk can take far longer
 CLOSE_TIMEOUT_S = 5.0
 
@@ -150,6 +153,20 @@ class Worker:
         if self._lifeline is not None:
             os.close(self._lifeline)
         self._process = self._connection = self._lifeline = None
+
+
+def set_up_again_if_killed(step: Callable[[], None], operation: Operation) -> None:
+    """Does `step`, which makes inputs and their reference in the child; who kills the child means no step, so a second time if one died.
+
+    Raises Failure, which names the definition whose `reference` was asked: code that is not Python's cannot be interrupted there.
+    """
+    try:
+        again_if_killed(step)
+    except Failure as failure:
+        if failure.outcome not in (Outcome.TIMEOUT, Outcome.CRASHED):
+            raise
+        where = operation.folder / "operation.py"
+        raise Failure(failure.outcome, f"{failure.message}, while inputs were made and reference of {where} was asked") from failure
 
 
 def again_if_killed(step: Callable[[], Value]) -> Value:

@@ -9,8 +9,9 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import cache, wraps
 from importlib import import_module
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -49,8 +50,25 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"autotune.cli.{COMMANDS[cmd_name]}"), f"{cmd_name}_command")
-        return command
+        return _command(cmd_name)
+
+
+@cache
+def _command(name: str) -> click.Command:
+    """The command called `name`, in which a function of a definition that does not come back ends it with a sentence."""
+    command: click.Command = getattr(import_module(f"autotune.cli.{COMMANDS[name]}"), f"{name}_command")
+    callback = command.callback
+    assert callback
+
+    @wraps(callback)
+    def watched(*arguments: Any, **options: Any) -> Any:
+        from autotune.guard import ALLOWED_S, guarded
+
+        with guarded(options.get("hang_timeout", ALLOWED_S), may_be_longer="hang_timeout" in options):
+            return callback(*arguments, **options)
+
+    command.callback = watched
+    return command
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,15 +1,23 @@
 """`autotune bench`: the kernel that would be chosen, timed now beside a device copy and the other versions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import click
 
 from autotune.backends import Backend
-from autotune.benching import Contest, Contestant, best_of_versions, contest, faster
+from autotune.benching import Contest, Contestant, best_of_versions, contest, failures_of_versions, faster
 from autotune.cli.hints import hint
-from autotune.cli.options import db_option, kernels_option, operation_of, problem_options, problems_of, require_readable
+from autotune.cli.options import (
+    db_option,
+    hang_timeout_option,
+    kernels_option,
+    operation_of,
+    problem_options,
+    problems_of,
+    require_readable,
+)
 from autotune.cli.output import Column, Form, Row, emit, microseconds, parameters, percent, reading, say
 from autotune.cli.summary import half_width, measured
 from autotune.cli.verify import executing
@@ -40,6 +48,7 @@ COLUMNS = (
 @click.option("--version", "versions", multiple=True, metavar="vK", help="Beside what is chosen only this version; may be repeated.")
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto (the first GPU), cuda, cuda:I or emulator.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
+@hang_timeout_option
 @db_option
 @kernels_option
 @reading
@@ -51,6 +60,7 @@ def bench_command(
     versions: tuple[str, ...],
     device: str,
     jobs: int | None,
+    hang_timeout: float,
     db: Path | None,
     kernels: Path | None,
     form: Form,
@@ -58,13 +68,14 @@ def bench_command(
     """Time what the dispatcher would launch for OPERATION, beside a device copy and the best known kernel of each other version.
 
     All are checked and then timed side by side, here and now; nothing is searched and nothing stored. Versions that were never tuned at a
-    size are left out there: autotune sweep tunes them. Exit status 1 when what would be chosen fails.
+    size, or failed whenever they were, are left out there and named: autotune sweep tunes them. Exit status 1 when what would be chosen
+    fails.
     """
     loaded = operation_of(operation, kernels, versions)
     problems = problems_of(loaded, sizes, sizes_file, dtypes)
     require_readable(db)
     told = list[Row]()
-    with closing(executing(device, jobs)) as backend:
+    with closing(executing(device, jobs, hang_timeout)) as backend:
         stories = [explain(problem, backend.device, db=db, kernels=kernels.resolve() if kernels else None) for problem in problems]
         entrants = [_entrants(loaded, story, versions, db) for story in stories]
         workshop = Workshop(backend, loaded)
@@ -74,7 +85,9 @@ def bench_command(
             told += rows
             if form == "table":
                 emit(rows, COLUMNS, form, title=f"{story.problem} on {story.device.name}")
-                _conclude(found, wanted, loaded, story)
+                _conclude(
+                    found, wanted, loaded, story, failures_of_versions((layer.path for layer in layers(db)), story.problem, story.device)
+                )
     if form != "table":
         emit(told, COLUMNS, form)
     return 1 if any(row["chosen"] and row["time_us"] is None for row in told) else 0
@@ -125,13 +138,18 @@ def _row(one: Contestant, found: Contest, story: Explanation, chosen: Configurat
     }
 
 
-def _conclude(found: Contest, entrants: Sequence[Configuration], operation: Operation, story: Explanation) -> None:
+def _conclude(
+    found: Contest, entrants: Sequence[Configuration], operation: Operation, story: Explanation, failed: Mapping[str, str]
+) -> None:
     """Below a table: the copy, which versions were left out though they could run, and whether the choice stands."""
     if found.copy_us is not None:
         say(f"a device copy of the same bytes takes {microseconds(found.copy_us)} us")
     met = {c.version for c in entrants}
-    if left := [name for name in operation.versions if name not in met and _runs(operation, name, story)]:
-        say(f"not tuned at {found.problem.size}, so left out: {', '.join(left)}")
+    left = [name for name in operation.versions if name not in met and _runs(operation, name, story)]
+    for name in filter(failed.__contains__, left):
+        say(f"{name} failed whenever it was tuned at {found.problem.size}, so it is left out; the last time {failed[name]}")
+    if untuned := [name for name in left if name not in failed]:
+        say(f"not tuned at {found.problem.size}, so left out: {', '.join(untuned)}")
     ahead = faster(entrants[0], found)
     if ahead:
         beyond = " and ".join(str(one.configuration) for one in ahead)

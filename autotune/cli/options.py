@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 import click
 
+from autotune.backends.select import MOST_HANG_TIMEOUT_S
 from autotune.catalogue import load
 from autotune.database import Database, default_path
 from autotune.element import ELEMENTS
 from autotune.errors import UsageError
+from autotune.guard import ALLOWED_S
 from autotune.operation import Operation
 from autotune.problem import Problem, parse_size
 
@@ -39,6 +41,16 @@ def db_option(command: Command) -> Command:
 def kernels_option(command: Command) -> Command:
     return click.option(
         "--kernels", type=click.Path(path_type=Path, exists=True, file_okay=False), help="A folder with operations of your own."
+    )(command)
+
+
+def hang_timeout_option(command: Command) -> Command:
+    return click.option(
+        "--hang-timeout",
+        type=NumberRange(0, MOST_HANG_TIMEOUT_S, min_open=True),
+        default=ALLOWED_S,
+        metavar="S",
+        help="Seconds until a kernel, or a function of a definition, counts as hung.",
     )(command)
 
 

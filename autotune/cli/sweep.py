@@ -11,7 +11,7 @@ import click
 
 from autotune.backends import Backend
 from autotune.backends.recorded import RecordedBackend
-from autotune.backends.select import MOST_HANG_TIMEOUT_S, select
+from autotune.backends.select import select
 from autotune.choice import Choice
 from autotune.cli import ending
 from autotune.cli.hints import hint
@@ -20,6 +20,7 @@ from autotune.cli.options import (
     NumberRange,
     db_option,
     device_option,
+    hang_timeout_option,
     kernels_option,
     operation_of,
     problem_options,
@@ -72,13 +73,7 @@ VERSION_COLUMNS = (
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Decides inputs and the order of everything that has no other order."
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
-@click.option(
-    "--hang-timeout",
-    type=NumberRange(0, MOST_HANG_TIMEOUT_S, min_open=True),
-    default=10.0,
-    metavar="S",
-    help="Seconds until a kernel, or a function of a definition, counts as hung.",
-)
+@hang_timeout_option
 @click.option("--from-misses", is_flag=True, help="Also the sizes that the dispatcher noted it had no answer of its own for.")
 @db_option
 @kernels_option

@@ -8,7 +8,7 @@ import click
 
 from autotune.backends import Backend
 from autotune.backends.select import gpu_count, select
-from autotune.cli.options import dtype_of, kernels_option, operation_of, problems_of
+from autotune.cli.options import dtype_of, hang_timeout_option, kernels_option, operation_of, problems_of
 from autotune.cli.summary import told_once
 from autotune.configuration import Configuration
 from autotune.errors import UsageError
@@ -31,6 +31,7 @@ LONG = ("2x131072",)
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto (the first GPU), cuda, cuda:I or emulator.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
+@hang_timeout_option
 @kernels_option
 def verify_command(
     operation: str,
@@ -40,6 +41,7 @@ def verify_command(
     device: str,
     seed: int,
     jobs: int | None,
+    hang_timeout: float,
     kernels: Path | None,
 ) -> int:
     """Run every configuration of OPERATION and compare all of its output with the float64 reference.
@@ -53,7 +55,7 @@ def verify_command(
     problems = problems_of(loaded, sizes or SIZES + LONG, None, names)
     failures: list[tuple[str, str, str]] = []
     right, unchecked = 0, []
-    with closing(executing(device, jobs)) as backend:
+    with closing(executing(device, jobs, hang_timeout)) as backend:
         workshop = Workshop(backend, loaded)
         for problem in problems:
             try:
@@ -88,13 +90,13 @@ def _safe_refused(operation: Operation, problems: list[Problem], backend: Backen
         yield f"{safe}, which is SAFE and must take any input, is not applicable at {where} ({why})"
 
 
-def executing(device: str, jobs: int | None) -> Backend:
+def executing(device: str, jobs: int | None, hang_timeout_s: float) -> Backend:
     """The backend for `device`. Raises UsageError for recordings, which have no output to compare, and without a GPU for `auto`."""
     if device == "auto" and not gpu_count():
         raise UsageError("no CUDA GPU was found, so no kernel can be run on one; --device emulator runs them on this CPU")
     if device.partition(":")[0] == "recorded":
         raise UsageError(f"device {device!r} replays times and runs no kernel; use --device cuda or emulator")
-    return select(device, jobs=jobs).backend
+    return select(device, jobs=jobs, hang_timeout_s=hang_timeout_s).backend
 
 
 def _verify(

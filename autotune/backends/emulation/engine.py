@@ -16,6 +16,7 @@ from autotune.check import AROUND_INPUT, KINDS, Array, compare, inputs, numpy_dt
 from autotune.configuration import Configuration
 from autotune.device import EMULATOR
 from autotune.errors import KernelError
+from autotune.guard import guarded
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.source import loaded_alike
@@ -34,11 +35,15 @@ class Engine:
         self._libraries: dict[Path, Library] = {}
         self._setups: dict[int, _Setup] = {}
 
-    def open(self, key: int, folder: Path, definitions: Mapping[str, str], problem: Problem, seed: int) -> None:
-        """Set `problem` of the operation defined in `folder` up under `key`. Raises Failure(OUT_OF_MEMORY)."""
+    def open(self, key: int, folder: Path, definitions: Mapping[str, str], problem: Problem, seed: int, allowed_s: float) -> None:
+        """Set `problem` of the operation defined in `folder` up under `key`.
+
+        Raises Failure(OUT_OF_MEMORY), and UsageError when a function of the operation takes longer than `allowed_s` seconds.
+        """
         operation = loaded_alike(folder.name, folder.parent, definitions)
         try:
-            self._setups[key] = _Setup(operation, problem, seeds(problem, seed))
+            with guarded(allowed_s):
+                self._setups[key] = _Setup(operation, problem, seeds(problem, seed))
         except MemoryError as error:
             raise Failure(Outcome.OUT_OF_MEMORY, f"{problem} does not fit into memory: {error}") from None
 
