@@ -113,7 +113,10 @@ class Operation:
             return configuration
         declared = self.versions[version].parameters
         given = {name: value for name, value in configuration.parameters if name not in fitted}
-        given |= self.fit(version, given, problem, declared)
+        chosen = self.fit(version, given, problem, declared)
+        if any(name in declared and value not in declared[name] for name, value in chosen.items()):
+            return None
+        given |= chosen
         try:
             return Configuration(version, tuple([(name, given[name]) for name in declared]))
         except KeyError:  # no value of a parameter holds the row
