@@ -72,6 +72,7 @@ def _load(folder: Path) -> Operation:
     tolerances = declarations.tolerances(path, declared["TOLERANCES"])
     loaded = [_load_version(folder, file, code, tolerances) for file in _version_files(folder)]
     versions = {version.name: version for version in loaded}
+    declarations.countable(folder, versions)
     reference = declared.get("REFERENCE_TEMPLATE")
     fit, default = declared.get("fit"), declared.get("default")
     return Operation(

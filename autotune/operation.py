@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
+RELATIVE = "packs"  # the first parameter of a family that shares a row among threads as so many packs each
 PACKS_A_THREAD = (1, 2, 3, 4, 6, 8, 16)
 MOST_PROPOSALS = 64  # several times what the shipped operations propose for one problem
 
@@ -75,8 +76,8 @@ class Operation:
             raise UsageError(f"{self.name} has no version {name!r}; it has {', '.join(self.versions)}") from None
 
     def configurations(self, versions: tuple[str, ...] = ()) -> list[Configuration]:
-        """All configurations of `versions` (of every version when none is named), in declared order."""
-        return [c for name in versions or self.versions for c in self.version(name).configurations()]
+        """All configurations of `versions` (of every version when none is named), in declared order, each once."""
+        return [c for name in dict.fromkeys(versions or self.versions) for c in self.version(name).configurations()]
 
     def applicable(self, configuration: Configuration, problem: Problem, device: Device) -> Verdict:
         """Whether `configuration` computes `problem` on `device`, and why not."""
@@ -100,14 +101,14 @@ class Operation:
         """The families like `family` whose parameter in `shared_among` follows from the row's length, as so many packs a thread."""
         shared = self.shared_among.get(family.version)
         others = tuple(pair for pair in family.parameters if pair[0] != shared)
-        return [Configuration(family.version, (("packs", packs), *others)) for packs in PACKS_A_THREAD] if shared else []
+        return [Configuration(family.version, ((RELATIVE, packs), *others)) for packs in PACKS_A_THREAD] if shared else []
 
     def fitted(self, configuration: Configuration, problem: Problem) -> Configuration | None:
         """The member of a family, or of the family of `configuration`, that is made for `problem`; None when there is none.
 
         Whether it is applicable is another question.
         """
-        version, relative = configuration.version, [name for name, _ in configuration.parameters[:1]] == ["packs"]
+        version, relative = configuration.version, [name for name, _ in configuration.parameters[:1]] == [RELATIVE]
         fitted = self.fitted_parameters.get(version, ())
         if self.fit is None or not (fitted or relative):
             return configuration
