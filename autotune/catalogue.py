@@ -30,6 +30,9 @@ def shipped(folder: str) -> Path:
     return inside if inside.is_dir() else package.parent / folder
 
 
+OPERATIONS = 'give the name of an operation, such as "softmax"'
+
+
 def operation_names(kernels: Path | None = None) -> list[str]:
     """The operations that can be tuned: those of the folder `kernels` first, then the shipped ones."""
     roots = [kernels] if kernels else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.configuration import Configuration, Value
 from autotune.definition import Verdict, Version
 from autotune.device import Device
-from autotune.errors import UsageError
+from autotune.errors import UsageError, shown
 from autotune.problem import Problem
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Operation:
         """The version called `name`; UsageError when there is none."""
         try:
             return self.versions[name]
-        except KeyError:
-            raise UsageError(f"{self.name} has no version {name!r}; it has {', '.join(self.versions)}") from None
+        except (KeyError, TypeError):  # the second of what cannot be looked up
+            raise UsageError(f"{self.name} has no version {shown(name)}; it has {', '.join(self.versions)}") from None
 
     def configurations(self, versions: tuple[str, ...] = ()) -> list[Configuration]:
         """All configurations of `versions` (of every version when none is named), in declared order, each once."""
@@ -136,6 +136,12 @@ class Operation:
             configuration = self.fitted(family, problem)
             if configuration is not None and len(configuration.parameters) == len(version.parameters):
                 yield configuration
+
+    def require_dtype(self, name: str) -> str:
+        """`name`; UsageError when no version offers an element type called so."""
+        if name not in self.dtypes:
+            raise UsageError(f"dtype {shown(name)} is not offered by {self.name}; use {', '.join(self.dtypes)}")
+        return name
 
     @property
     def dtypes(self) -> tuple[str, ...]:

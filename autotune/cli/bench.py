@@ -9,7 +9,7 @@ import click
 from autotune.backends import Backend
 from autotune.benching import Contest, Contestant, best_of_versions, contest, faster
 from autotune.cli.hints import hint
-from autotune.cli.options import db_option, kernels_option, operation_of, problem_options, problems_of, require_readable
+from autotune.cli.options import db_option, kernels_option, operation_of, problem_options, problems_of, repeatable, require_readable
 from autotune.cli.output import Column, Form, Row, emit, microseconds, parameters, percent, reading, say
 from autotune.cli.summary import half_width, measured
 from autotune.cli.verify import executing
@@ -37,7 +37,7 @@ COLUMNS = (
 @click.command("bench")
 @click.argument("operation")
 @problem_options
-@click.option("--version", "versions", multiple=True, metavar="vK", help="Beside what is chosen only this version; may be repeated.")
+@repeatable("--version", "versions", metavar="vK", help="Beside what is chosen only this version; may be repeated.")
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto (the first GPU), cuda, cuda:I or emulator.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
 @db_option
