@@ -74,7 +74,7 @@ def bench_command(
             told += rows
             if form == "table":
                 emit(rows, COLUMNS, form, title=f"{story.problem} on {story.device.name}")
-                _conclude(found, wanted, loaded, story)
+                _conclude(found, wanted, loaded, story, versions or tuple(loaded.versions))
     if form != "table":
         emit(told, COLUMNS, form)
     return 1 if any(row["chosen"] and row["time_us"] is None for row in told) else 0
@@ -125,12 +125,12 @@ def _row(one: Contestant, found: Contest, story: Explanation, chosen: Configurat
     }
 
 
-def _conclude(found: Contest, entrants: Sequence[Configuration], operation: Operation, story: Explanation) -> None:
-    """Below a table: the copy, which versions were left out though they could run, and whether the choice stands."""
+def _conclude(found: Contest, entrants: Sequence[Configuration], operation: Operation, story: Explanation, asked: Sequence[str]) -> None:
+    """Below a table: the copy, which of the versions `asked` for were left out though they could run, and whether the choice stands."""
     if found.copy_us is not None:
         say(f"a device copy of the same bytes takes {microseconds(found.copy_us)} us")
     met = {c.version for c in entrants}
-    if left := [name for name in operation.versions if name not in met and _runs(operation, name, story)]:
+    if left := [name for name in asked if name not in met and _runs(operation, name, story)]:
         say(f"not tuned at {found.problem.size}, so left out: {', '.join(left)}")
     ahead = faster(entrants[0], found)
     if ahead:
