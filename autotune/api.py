@@ -3,18 +3,19 @@
 import os
 from collections.abc import Iterable
 from contextlib import closing
-from pathlib import Path
 from typing import Literal
 
+from autotune import arguments
 from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import select
-from autotune.catalogue import load
+from autotune.catalogue import OPERATIONS, load
 from autotune.database import Database, default_path
-from autotune.errors import UsageError
 from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.sweeping import sweep as sweep_problems
 from autotune.watch import Summary, Watcher
+
+MOST_SEED = 2**32 - 1  # of what draws inputs and orders
 
 
 def sweep(
@@ -46,18 +47,25 @@ def sweep(
 
     `device` is auto, cuda, cuda:I, emulator or recorded[:PATH[#DEVICE]]; without a limit a small space is measured whole. `protocol` is
     cold on a GPU when left out, and what was recorded in a replay; the emulator has none. Raises UsageError for a name, size or limit that
-    cannot be, and when what the device needs is missing.
+    cannot be, for an argument of another kind, and when what the device needs is missing.
     """
-    loaded = load(operation, Path(kernels).resolve() if kernels else None)
-    chosen = tuple(loaded.version(name).name for name in versions)
-    problems = [Problem(loaded.name, *_pair(size), dtype) for dtype in dtypes for size in sizes]
-    limited = exhaustive or any(limit is not None for limit in (trials, seconds, until_gain))
+    loaded = load(arguments.text("operation", operation, OPERATIONS), arguments.kernels_folder(kernels))
+    named = arguments.texts("versions", versions, 'give a list of names, such as ["v5"]')
+    chosen = tuple(loaded.version(name).name for name in named)
+    wanted = arguments.sizes(sizes)
+    offered = [loaded.require_dtype(name) for name in arguments.texts("dtypes", dtypes, 'give a list of names, such as ["float32"]')]
+    problems = [Problem(loaded.name, *size, dtype) for dtype in offered for size in wanted]
+    path = default_path() if db is None else arguments.path("db", db)
+    seed = arguments.whole("seed", seed, 0, MOST_SEED)
+    if not isinstance(watcher, Watcher | None):
+        raise arguments.refused("watcher", watcher, "give an autotune.watch.Watcher, or leave it out")
+    limited = exhaustive is not False or any(limit is not None for limit in (trials, seconds, until_gain))
     budget = Budget(trials=trials, seconds=seconds, until_gain=until_gain, exhaustive=exhaustive) if limited else None
     backend = select(device, protocol=protocol, hang_timeout_s=hang_timeout_s, jobs=jobs).backend
     with closing(backend):
         if isinstance(backend, RecordedBackend):
             backend.require(problems, chosen)
-        with Database(Path(db) if db else default_path(), mode="write", create=True) as database:
+        with Database(path, mode="write", create=True) as database:
             return sweep_problems(
                 loaded,
                 problems,
@@ -70,9 +78,3 @@ def sweep(
                 hang_timeout_s=hang_timeout_s,
                 watcher=watcher,
             )
-
-
-def _pair(size: object) -> tuple[int, int]:
-    if isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(part, int) for part in size):
-        return size[0], size[1]
-    raise UsageError(f"size {size!r} is not a pair of whole numbers; give (rows, columns), such as (4096, 4096)")

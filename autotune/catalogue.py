@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from autotune import declarations
-from autotune.declared import checked, checked_bytes, checked_proposals, checked_reference
+from autotune.declared import checked, checked_bytes, checked_fit, checked_proposals, checked_reference
 from autotune.definition import Bounds, Launch, Verdict, Version
 from autotune.errors import UsageError
 from autotune.operation import Operation, Tolerance
@@ -28,6 +28,9 @@ def shipped(folder: str) -> Path:
     package = Path(__file__).resolve().parent
     inside = package / folder
     return inside if inside.is_dir() else package.parent / folder
+
+
+OPERATIONS = 'give the name of an operation, such as "softmax"'
 
 
 def operation_names(kernels: Path | None = None) -> list[str]:
@@ -72,6 +75,7 @@ def _load(folder: Path) -> Operation:
     tolerances = declarations.tolerances(path, declared["TOLERANCES"])
     loaded = [_load_version(folder, file, code, tolerances) for file in _version_files(folder)]
     versions = {version.name: version for version in loaded}
+    declarations.countable(folder, versions)
     reference = declared.get("REFERENCE_TEMPLATE")
     fit, default = declared.get("fit"), declared.get("default")
     return Operation(
@@ -86,7 +90,7 @@ def _load(folder: Path) -> Operation:
         safe=declarations.safe(path, declared["SAFE"], versions),
         fitted_parameters=declarations.fitted(path, declared.get("FITTED", {})),
         shared_among=declarations.shared_among(path, declared.get("SHARED_AMONG", {})),
-        fit=None if fit is None else checked(path, declarations.function(path, "fit", fit), dict),
+        fit=None if fit is None else checked_fit(path, declarations.function(path, "fit", fit)),
         default=None if default is None else checked_proposals(path, declarations.function(path, "default", default)),
     )
 

@@ -10,6 +10,7 @@ from typing import Self
 from autotune.errors import UsageError, shortened
 
 Value = int | str
+VERSION = "version"  # what the version is called where it stands among parameters, which may therefore not be called so
 MOST_SHOWN = 60  # characters of what is no configuration
 
 

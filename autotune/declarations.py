@@ -5,11 +5,16 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from autotune.configuration import Configuration, Value
+from autotune.configuration import VERSION, Configuration, Value
 from autotune.definition import MOST, Version
 from autotune.element import ELEMENTS
 from autotune.errors import UsageError, shown
-from autotune.operation import Tolerance
+from autotune.operation import RELATIVE, Tolerance
+
+MOST_CONFIGURATIONS = 1 << 20  # of all versions together: half a minute and 2 GB for a search where each is applicable
+
+# What a search, a selector and exports call things that lie beside a configuration's parameters.
+RESERVED = (RELATIVE, VERSION)
 
 
 def file_name(path: Path, name: str, value: Any) -> str:
@@ -45,6 +50,9 @@ def parameters(path: Path, value: Any) -> dict[str, tuple[Value, ...]]:
     good = good and all(_is_count(each) or _is_identifier(each) for them in value.values() for each in them)
     accepted = "give each name a tuple of whole numbers from 0 to 2^63 - 1 or identifiers"
     _require(good, path, "PARAMETERS", value, accepted)
+    taken = [name for name in value if name in RESERVED]
+    accepted = f"give {' and '.join(taken)} another name, for {' and '.join(RESERVED)} mean something else beside parameters"
+    _require(not taken, path, "PARAMETERS", value, accepted)
     twice = [name for name, them in value.items() if len(set(them)) < len(them)]
     _require(not twice, path, "PARAMETERS", value, f"give each value of {', '.join(twice)} once")
     return {name: tuple(them) for name, them in value.items()}
@@ -57,6 +65,18 @@ def tolerances(path: Path, value: Any) -> dict[str, Tolerance]:
     accepted = f"give some of {', '.join(ELEMENTS)} a Tolerance(relative, absolute) each, of finite numbers from 0 on"
     _require(good, path, "TOLERANCES", value, accepted)
     return dict(value)
+
+
+def countable(folder: Path, versions: Mapping[str, Version]) -> None:
+    """Raises UsageError where `versions` have more configurations than can be asked one by one whether they are applicable."""
+    total = sum(version.count for version in versions.values())
+    if total > MOST_CONFIGURATIONS:
+        largest = max(versions.values(), key=lambda version: version.count)
+        count = f"{total:,}" if total < 10**18 else "more than 10^18"
+        raise UsageError(
+            f"PARAMETERS of the versions in {folder} make {count} configurations, most of them of {largest.name}, and at most "
+            f"{MOST_CONFIGURATIONS:,} can be asked one by one whether they are applicable; list fewer values"
+        )
 
 
 def safe(path: Path, value: Any, versions: Mapping[str, Version]) -> Configuration:

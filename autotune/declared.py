@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.configuration import Value
 from autotune.definition import MOST
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError, shown
@@ -16,6 +17,7 @@ from autotune.problem import Problem
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+VALUES = "a whole number of 64 bits or a name"
 OURS = (AutotuneError, MemoryError)  # the second is the machine's fault, not the function's
 
 
@@ -46,15 +48,31 @@ def checked_proposals(path: Path, function: Callable[..., Any]) -> Callable[...,
         try:
             for proposal in function(*arguments):
                 name, chosen = proposal if proposal.__class__ is tuple and len(proposal) == 2 else (None, None)
-                if name.__class__ is not str or chosen.__class__ is not dict or any(map(_too_large, chosen.values())):
-                    raise _refused(path, function, arguments, proposal, 'yield versions with parameters, such as ("v0", {"block": 256})')
-                yield name, chosen
+                if name.__class__ is not str or chosen.__class__ is not dict or (values := _values(chosen)) is None:
+                    accepted = f'yield versions with parameters, {VALUES} each, such as ("v0", {{"block": 256}})'
+                    raise _refused(path, function, arguments, proposal, accepted)
+                yield name, values
         except OURS:
             raise
         except (Exception, SystemExit) as error:
             raise _failed(path, function, arguments, error) from error
 
     return propose
+
+
+def checked_fit(path: Path, function: Callable[..., Any]) -> Callable[..., dict[str, Value]]:
+    """`fit` of the operation at `path`; raises UsageError when it raises anything, or returns what is no dict of values of parameters."""
+    asked = checked(path, function, dict)
+
+    @functools.wraps(function)
+    def fit(*arguments: Any) -> dict[str, Value]:
+        result = asked(*arguments)
+        values = _values(result)
+        if values is None:
+            raise _refused(path, function, arguments, result, f"return a dict of parameters, {VALUES} each")
+        return values
+
+    return fit
 
 
 def checked_bytes(path: Path, function: Callable[[Problem], int]) -> Callable[[Problem], int]:
@@ -133,8 +151,16 @@ def _failed(path: Path, function: Callable[..., Any], arguments: tuple[Any, ...]
     return UsageError(f"{function.__name__} of {path} fails for {_spoken(arguments)} ({why}); correct it there")
 
 
-def _too_large(value: object) -> bool:
-    return isinstance(value, int) and abs(value) > MOST
+def _values(chosen: dict[Any, Any]) -> dict[str, Value] | None:
+    """`chosen` with whole numbers of NumPy as ones of Python; None where a value is none that a parameter may have."""
+    if all(map(_is_value, chosen.values())):
+        return chosen
+    numbers = {name: int(value) if isinstance(value, np.integer) else value for name, value in chosen.items()}
+    return numbers if all(map(_is_value, numbers.values())) else None
+
+
+def _is_value(value: Any) -> bool:
+    return value.__class__ is str or (value.__class__ is int and -MOST <= value <= MOST)
 
 
 def _spoken(arguments: tuple[Any, ...]) -> str:

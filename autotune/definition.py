@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from math import prod
 from numbers import Integral
 from pathlib import Path
 
@@ -127,10 +128,15 @@ class Version:
     code: bytes
     operation_code: bytes
 
+    @property
+    def count(self) -> int:
+        """How many configurations there are."""
+        return prod(map(len, self.parameters.values()))
+
     def configurations(self) -> list[Configuration]:
         """Every combination of the declared values, in declared order, whether or not it is applicable anywhere."""
-        names = tuple(self.parameters)
-        return [Configuration(self.name, tuple(zip(names, values, strict=True))) for values in product(*self.parameters.values())]
+        pairs = [[(name, value) for value in values] for name, values in self.parameters.items()]  # shared: there may be a million
+        return [Configuration(self.name, chosen) for chosen in product(*pairs)]
 
     def declares(self, configuration: Configuration) -> bool:
         """Whether `configuration` names each parameter with one of its values, in declared order; JSON's true is not 1."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autotune.errors import UsageError
+from autotune.errors import UsageError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +35,5 @@ def element(name: str) -> Element:
     """
     try:
         return ELEMENTS[name]
-    except KeyError:
-        raise UsageError(f"dtype {name!r} is not known; use {', '.join(ELEMENTS)}") from None
+    except (KeyError, TypeError):  # the second of what cannot be looked up
+        raise UsageError(f"dtype {shown(name)} is not known; use {', '.join(ELEMENTS)}") from None

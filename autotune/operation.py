@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.configuration import Configuration, Value
 from autotune.definition import Verdict, Version
 from autotune.device import Device
-from autotune.errors import UsageError
+from autotune.errors import UsageError, shown
 from autotune.problem import Problem
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
+RELATIVE = "packs"  # the first parameter of a family that shares a row among threads as so many packs each
 PACKS_A_THREAD = (1, 2, 3, 4, 6, 8, 16)
 MOST_PROPOSALS = 64  # several times what the shipped operations propose for one problem
 
@@ -71,12 +72,12 @@ class Operation:
         """The version called `name`; UsageError when there is none."""
         try:
             return self.versions[name]
-        except KeyError:
-            raise UsageError(f"{self.name} has no version {name!r}; it has {', '.join(self.versions)}") from None
+        except (KeyError, TypeError):  # the second of what cannot be looked up
+            raise UsageError(f"{self.name} has no version {shown(name)}; it has {', '.join(self.versions)}") from None
 
     def configurations(self, versions: tuple[str, ...] = ()) -> list[Configuration]:
-        """All configurations of `versions` (of every version when none is named), in declared order."""
-        return [c for name in versions or self.versions for c in self.version(name).configurations()]
+        """All configurations of `versions` (of every version when none is named), in declared order, each once."""
+        return [c for name in dict.fromkeys(versions or self.versions) for c in self.version(name).configurations()]
 
     def applicable(self, configuration: Configuration, problem: Problem, device: Device) -> Verdict:
         """Whether `configuration` computes `problem` on `device`, and why not."""
@@ -100,20 +101,23 @@ class Operation:
         """The families like `family` whose parameter in `shared_among` follows from the row's length, as so many packs a thread."""
         shared = self.shared_among.get(family.version)
         others = tuple(pair for pair in family.parameters if pair[0] != shared)
-        return [Configuration(family.version, (("packs", packs), *others)) for packs in PACKS_A_THREAD] if shared else []
+        return [Configuration(family.version, ((RELATIVE, packs), *others)) for packs in PACKS_A_THREAD] if shared else []
 
     def fitted(self, configuration: Configuration, problem: Problem) -> Configuration | None:
         """The member of a family, or of the family of `configuration`, that is made for `problem`; None when there is none.
 
         Whether it is applicable is another question.
         """
-        version, relative = configuration.version, [name for name, _ in configuration.parameters[:1]] == ["packs"]
+        version, relative = configuration.version, [name for name, _ in configuration.parameters[:1]] == [RELATIVE]
         fitted = self.fitted_parameters.get(version, ())
         if self.fit is None or not (fitted or relative):
             return configuration
         declared = self.versions[version].parameters
         given = {name: value for name, value in configuration.parameters if name not in fitted}
-        given |= self.fit(version, given, problem, declared)
+        chosen = self.fit(version, given, problem, declared)
+        if any(name in declared and value not in declared[name] for name, value in chosen.items()):
+            return None
+        given |= chosen
         try:
             return Configuration(version, tuple([(name, given[name]) for name in declared]))
         except KeyError:  # no value of a parameter holds the row
@@ -132,6 +136,12 @@ class Operation:
             configuration = self.fitted(family, problem)
             if configuration is not None and len(configuration.parameters) == len(version.parameters):
                 yield configuration
+
+    def require_dtype(self, name: str) -> str:
+        """`name`; UsageError when no version offers an element type called so."""
+        if name not in self.dtypes:
+            raise UsageError(f"dtype {shown(name)} is not offered by {self.name}; use {', '.join(self.dtypes)}")
+        return name
 
     @property
     def dtypes(self) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def sweep(
     learn: bool = True,
     hang_timeout_s: float = 10.0,
 ) -> Summary:
-    """Tune `operation` for each of `problems` on `backend` and remember everything in `database`.
+    """Tune `operation` for each of `problems` on `backend` and remember everything in `database`; what is named twice counts once.
 
     Without a `budget`, spaces of up to 1024 configurations are measured whole and larger ones until less than 1 % is to be gained.
     What the database knows already is not measured again. Ctrl-C ends it with everything stored that was measured. At its end, on a GPU
@@ -47,6 +47,7 @@ def sweep(
     A full disk makes it wait for room, and after `room_wait_s` seconds raise StorageError. Raises UsageError when `versions` are named and
     nothing of them is applicable to any of `problems`, and when a function of a definition takes longer than `hang_timeout_s` seconds.
     """
+    problems, versions = list(dict.fromkeys(problems)), tuple(dict.fromkeys(versions))
     with guarded(hang_timeout_s):
         require(operation, backend, problems, versions)
     watcher = watcher or Watcher()

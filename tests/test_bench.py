@@ -71,6 +71,9 @@ def test_what_is_chosen_meets_the_best_of_each_other_version_and_nothing_is_stor
     assert "softmax 3x64 float32 on emulator" in told
     assert "chosen, tier exact" in told
     assert "not tuned at 3x64, so left out: v" in told
+    (one, *_) = tried
+    assert "left out" not in said(*asked, "--version", one)
+    assert "left out: v3" in said(*asked, "--version", one, "--version", "v3")
     with Database(path, mode="read") as database:
         assert database.content_hash() == before
 

@@ -175,6 +175,44 @@ def test_proposals_that_are_no_versions_with_parameters_are_refused(value: str, 
         list(catalogue.load("twice", tmp_path).defaults(PROBLEM, EMULATOR))
 
 
+NO_VALUES = ("[32]", "{}", "{32}", "None", "True", "32.0", "2**63", "__import__('numpy').zeros(3)", "__import__('numpy').float32(32)")
+
+
+@pytest.mark.parametrize("value", NO_VALUES)
+def test_what_no_parameter_may_be_is_refused_where_fit_or_default_gives_it(value: str, tmp_path: Path) -> None:
+    for name, body, said in (
+        ("fit", f"lambda version, parameters, problem, declared: {{'block': {value}}}", "return a dict of parameters, "),
+        ("default", f"lambda problem, device: [('v0', {{'block': {value}}})]", "yield versions with parameters, "),
+    ):
+        (tmp_path / name).mkdir()
+        folder = written(tmp_path / name, FITTED='{"v0": ("block",)}', **{name: body})
+        with pytest.raises(UsageError) as caught:
+            list(catalogue.load("twice", tmp_path / name).defaults(PROBLEM, EMULATOR))
+        assert f" of {folder / 'operation.py'} returns " in str(caught.value)
+        assert "'block': " in str(caught.value)
+        assert f"; {said}a whole number of 64 bits or a name each" in str(caught.value)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers_of_fit_and_default(tmp_path: Path) -> None:
+    for name, body in (
+        ("fit", "lambda version, parameters, problem, declared: {'block': __import__('numpy').int32(32)}"),
+        ("default", "lambda problem, device: [('v0', {'block': __import__('numpy').int64(32)})]"),
+    ):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, FITTED='{"v0": ("block",)}' if name == "fit" else "{}", **{name: body})
+        (found,) = catalogue.load("twice", tmp_path / name).defaults(PROBLEM, EMULATOR)
+        assert found.to_json() == FIRST.to_json()
+
+
+@pytest.mark.parametrize("value", ["33", "'32'"])
+def test_a_value_of_fit_that_is_not_declared_makes_no_kernel(value: str, tmp_path: Path) -> None:
+    body = f"lambda version, parameters, problem, declared: {{'block': {value}}}"
+    written(tmp_path, FITTED='{"v0": ("block",)}', fit=body)
+    twice = catalogue.load("twice", tmp_path)
+    assert twice.fitted(FIRST, PROBLEM) is None
+    assert list(twice.defaults(PROBLEM, EMULATOR)) == []
+
+
 @pytest.mark.parametrize("fitted", ["{}", '{"v0": ("block",)}'])
 @pytest.mark.parametrize("chosen", ["{}", '{"nothing": 1}'])
 def test_a_proposal_that_lacks_a_parameter_proposes_nothing(chosen: str, fitted: str, tmp_path: Path) -> None:

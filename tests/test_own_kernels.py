@@ -135,9 +135,8 @@ def test_inspect_and_explain_say_that_a_faster_one_is_offered_again(mine: Path, 
             connection.execute("DROP TRIGGER rounds_are_only_added")
             fast = "SELECT t.id FROM trials t JOIN configurations c ON c.id = t.configuration WHERE c.parameters = ?"
             changed = "time_us = 1, median_us = 1, samples_us = '[1]'"
-            connection.execute(
-                f"UPDATE rounds SET {changed} WHERE trial IN ({fast})", (json.dumps(row["parameters"], separators=(",", ":")),)
-            )
+            forged = connection.execute(f"UPDATE rounds SET {changed} WHERE trial IN ({fast})", (json.dumps(row["parameters"]),))
+            assert forged.rowcount > 0
     definition = mine / "halve" / "v0.py"
     before, block = definition.read_text(), row["parameters"]["block"]
     refused = f"all_of((configuration['block'] != {block}, 'not now'))"

@@ -1,14 +1,18 @@
 """From the word that a user gives for a device to the backend that reaches it."""
 
 import ctypes
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from autotune import arguments
 from autotune.backends import Backend
 from autotune.catalogue import shipped
-from autotune.errors import UsageError
+from autotune.definition import MOST
+from autotune.errors import UsageError, shown
 
+DEVICES = "use auto, cuda, cuda:I, emulator or recorded[:PATH[#DEVICE]]"
 MOST_HANG_TIMEOUT_S = 1e6  # eleven days; a wait is counted in 32 bits of milliseconds
 
 
@@ -27,16 +31,17 @@ def select(word: str, *, protocol: Literal["cold", "warm"] | None = None, hang_t
     recording is taken what it has, cold first; the emulator, which times a CPU, has none to choose. Raises UsageError for any
     other word, and when what the device needs is missing, and for limits that make no sense.
     """
-    if not 0 < hang_timeout_s <= MOST_HANG_TIMEOUT_S:
+    if not 0 < arguments.number("hang_timeout_s", hang_timeout_s) <= MOST_HANG_TIMEOUT_S:
         raise UsageError(f"a hang timeout of {hang_timeout_s} s is none; give seconds above 0 and up to {MOST_HANG_TIMEOUT_S:g}")
-    if jobs is not None and jobs < 1:
+    if jobs is not None and arguments.whole("jobs", jobs, -MOST, MOST) < 1:
         raise UsageError(f"{jobs} compilers at once build nothing; give 1 or more, or None for one per core")
-    kind, _, rest = word.partition(":")
+    arguments.one_of("protocol", protocol, ("cold", "warm", None))
+    kind, _, rest = arguments.text("device", word, DEVICES).partition(":")
     if kind == "auto" and not rest:
         if gpu_count():
             return Chosen(_cuda(0, protocol or "cold", hang_timeout_s, jobs))
         return Chosen(_recorded("", protocol), "no CUDA GPU was found, so recorded measurements are replayed")
-    if kind == "cuda" and (not rest or rest.isdigit()):
+    if kind == "cuda" and re.fullmatch("[0-9]{,9}", rest):
         return Chosen(_cuda(int(rest or 0), protocol or "cold", hang_timeout_s, jobs))
     if kind == "emulator" and not rest:
         if protocol:
@@ -46,7 +51,7 @@ def select(word: str, *, protocol: Literal["cold", "warm"] | None = None, hang_t
         return Chosen(EmulatorBackend(hang_timeout_s=hang_timeout_s, jobs=jobs))
     if kind == "recorded":
         return Chosen(_recorded(rest, protocol))
-    raise UsageError(f"device {word!r} is not known; use auto, cuda, cuda:I, emulator or recorded[:PATH[#DEVICE]]")
+    raise UsageError(f"device {shown(word)} is not known; {DEVICES}")
 
 
 def gpu_count() -> int:

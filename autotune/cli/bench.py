@@ -1,6 +1,6 @@
 """`autotune bench`: the kernel that would be chosen, timed now beside a device copy and the other versions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from autotune.cli.options import (
     operation_of,
     problem_options,
     problems_of,
+    repeatable,
     require_readable,
 )
 from autotune.cli.output import Column, Form, Row, emit, microseconds, parameters, percent, reading, say
@@ -45,7 +46,7 @@ COLUMNS = (
 @click.command("bench")
 @click.argument("operation")
 @problem_options
-@click.option("--version", "versions", multiple=True, metavar="vK", help="Beside what is chosen only this version; may be repeated.")
+@repeatable("--version", "versions", metavar="vK", help="Beside what is chosen only this version; may be repeated.")
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto (the first GPU), cuda, cuda:I or emulator.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
 @hang_timeout_option
@@ -85,9 +86,9 @@ def bench_command(
             told += rows
             if form == "table":
                 emit(rows, COLUMNS, form, title=f"{story.problem} on {story.device.name}")
-                _conclude(
-                    found, wanted, loaded, story, failures_of_versions((layer.path for layer in layers(db)), story.problem, story.device)
-                )
+                _conclude(found, wanted, story)
+                for said in _left_out(loaded, story, versions or tuple(loaded.versions), {c.version for c in wanted}, db):
+                    say(said)
     if form != "table":
         emit(told, COLUMNS, form)
     return 1 if any(row["chosen"] and row["time_us"] is None for row in told) else 0
@@ -138,22 +139,24 @@ def _row(one: Contestant, found: Contest, story: Explanation, chosen: Configurat
     }
 
 
-def _conclude(
-    found: Contest, entrants: Sequence[Configuration], operation: Operation, story: Explanation, failed: Mapping[str, str]
-) -> None:
-    """Below a table: the copy, which versions were left out though they could run, and whether the choice stands."""
+def _conclude(found: Contest, entrants: Sequence[Configuration], story: Explanation) -> None:
+    """Below a table: the copy, and whether the choice stands."""
     if found.copy_us is not None:
         say(f"a device copy of the same bytes takes {microseconds(found.copy_us)} us")
-    met = {c.version for c in entrants}
-    left = [name for name in operation.versions if name not in met and _runs(operation, name, story)]
-    for name in filter(failed.__contains__, left):
-        say(f"{name} failed whenever it was tuned at {found.problem.size}, so it is left out; the last time {failed[name]}")
-    if untuned := [name for name in left if name not in failed]:
-        say(f"not tuned at {found.problem.size}, so left out: {', '.join(untuned)}")
     ahead = faster(entrants[0], found)
     if ahead:
         beyond = " and ".join(str(one.configuration) for one in ahead)
         say(f"faster than what would be chosen, beyond noise: {beyond}; `{_sweeping(story)}` settles which is best")
+
+
+def _left_out(operation: Operation, story: Explanation, asked: Sequence[str], met: Container[str], db: Path | None) -> Iterator[str]:
+    """Which of the versions `asked` for were not among those that `met` though they could run, and why."""
+    left = [name for name in asked if name not in met and _runs(operation, name, story)]
+    failed = failures_of_versions((layer.path for layer in layers(db)), story.problem, story.device)
+    for name in filter(failed.__contains__, left):
+        yield f"{name} failed whenever it was tuned at {story.problem.size}, so it is left out; the last time {failed[name]}"
+    if untuned := [name for name in left if name not in failed]:
+        yield f"not tuned at {story.problem.size}, so left out: {', '.join(untuned)}"
 
 
 def _sweeping(story: Explanation) -> str:

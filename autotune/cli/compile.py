@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from autotune import nvcc, source
-from autotune.cli.options import db_option, dtype_of, kernels_option, operation_of
+from autotune.cli.options import db_option, dtype_of, kernels_option, operation_of, repeatable
 from autotune.cli.output import Column, Form, Row, emit, reading
 from autotune.cli.pins import parse_configuration
 from autotune.cli.summary import told_once
@@ -28,15 +28,12 @@ COLUMNS = (
 
 @click.command("compile")
 @click.argument("operation")
-@click.option(
-    "--arch", "archs", multiple=True, required=True, metavar="sm_NN", help="sm_NN for a cubin, compute_NN for PTX; may be repeated."
-)
-@click.option("--dtype", "dtypes", multiple=True, metavar="D", help="May be repeated.  [default: all that OPERATION offers]")
-@click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
-@click.option(
+@repeatable("--arch", "archs", required=True, metavar="sm_NN", help="sm_NN for a cubin, compute_NN for PTX; may be repeated.")
+@repeatable("--dtype", "dtypes", metavar="D", help="May be repeated.  [default: all that OPERATION offers]")
+@repeatable("--version", "versions", metavar="vK", help="Only this version; may be repeated.")
+@repeatable(
     "--configuration",
     "wanted",
-    multiple=True,
     metavar="TEXT",
     help="Only this configuration, written as inspect shows it: 'v3 block 384, vector 4, unroll 4'; may be repeated.",
 )
@@ -62,7 +59,8 @@ def compile_command(
     names = [dtype_of(loaded, name) for name in dtypes] or list(loaded.dtypes)
     if sum(map(bool, (versions, wanted, safe))) > 1:
         raise UsageError("--version, --configuration and --safe each say what is compiled; give one of them")
-    chosen = [loaded.safe] if safe else [parse_configuration(loaded, text) for text in wanted] or loaded.configurations(versions)
+    named = list(dict.fromkeys(parse_configuration(loaded, text) for text in wanted))
+    chosen = [loaded.safe] if safe else named or loaded.configurations(versions)
     rows: list[Row] = []
     failures: list[tuple[str, str, str]] = []
     with Database(db or default_path(), mode="write", create=True) as database:

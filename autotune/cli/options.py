@@ -60,6 +60,11 @@ def device_option(default: str) -> Callable[[Command], Command]:
     )
 
 
+def repeatable(*names: str, **how: Any) -> Callable[[Command], Command]:
+    """An option that may be given several times; what is given twice counts once."""
+    return click.option(*names, multiple=True, callback=lambda context, option, values: tuple(dict.fromkeys(values)), **how)
+
+
 def dtype_option(command: Command) -> Command:
     return click.option("--dtype", metavar="D", help=f"An element type: {', '.join(ELEMENTS)}.")(command)
 
@@ -68,10 +73,10 @@ def problem_options(command: Command) -> Command:
     """Which problems: what `problems_of` takes."""
     file = click.Path(path_type=Path, dir_okay=False)
     helped = f"{', '.join(ELEMENTS)}; may be repeated.  [default: {DEFAULT_DTYPE}]"
-    command = click.option("--dtype", "dtypes", multiple=True, metavar="D", help=helped)(command)
+    command = repeatable("--dtype", "dtypes", metavar="D", help=helped)(command)
     command = click.option("--sizes", "sizes_file", type=file, help="A file with one size a line.")(command)
     helped = f"Rows and columns; may be repeated.  [default: {DEFAULT_SIZE}]"
-    return click.option("--size", "sizes", multiple=True, metavar="MxN", help=helped)(command)
+    return repeatable("--size", "sizes", metavar="MxN", help=helped)(command)
 
 
 def size_option(command: Command) -> Command:
@@ -88,10 +93,7 @@ def operation_of(name: str, kernels: Path | None, versions: Iterable[str] = ()) 
 
 def dtype_of(operation: Operation, name: str | None) -> str:
     """An element type that `operation` offers; UsageError for another."""
-    dtype = name or DEFAULT_DTYPE
-    if dtype not in operation.dtypes:
-        raise UsageError(f"dtype {dtype!r} is not offered by {operation.name}; use {', '.join(operation.dtypes)}")
-    return dtype
+    return operation.require_dtype(name or DEFAULT_DTYPE)
 
 
 def problems_of(operation: Operation, sizes: Iterable[str], sizes_file: Path | None, dtypes: Iterable[str]) -> list[Problem]:

@@ -25,6 +25,7 @@ from autotune.cli.options import (
     operation_of,
     problem_options,
     problems_of,
+    repeatable,
 )
 from autotune.cli.output import Column, Row, emit, parameters, percent
 from autotune.cli.progress import watcher
@@ -54,7 +55,7 @@ VERSION_COLUMNS = (
 @click.command("sweep", context_settings={"show_default": True})
 @click.argument("operation")
 @problem_options
-@click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
+@repeatable("--version", "versions", metavar="vK", help="Only this version; may be repeated.")
 @device_option("auto")
 @click.option("--trials", type=click.IntRange(min=1), help="Stop at this many configurations per problem, earlier runs counted in.")
 @click.option(

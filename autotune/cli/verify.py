@@ -8,7 +8,7 @@ import click
 
 from autotune.backends import Backend
 from autotune.backends.select import gpu_count, select
-from autotune.cli.options import dtype_of, hang_timeout_option, kernels_option, operation_of, problems_of
+from autotune.cli.options import dtype_of, hang_timeout_option, kernels_option, operation_of, problems_of, repeatable
 from autotune.cli.summary import told_once
 from autotune.configuration import Configuration
 from autotune.errors import UsageError
@@ -25,9 +25,9 @@ LONG = ("2x131072",)
 
 @click.command("verify")
 @click.argument("operation")
-@click.option("--size", "sizes", multiple=True, metavar="MxN", help=f"May be repeated.  [default: {', '.join(SIZES + LONG)}]")
-@click.option("--dtype", "dtypes", multiple=True, metavar="D", help="May be repeated.  [default: all that OPERATION offers]")
-@click.option("--version", "versions", multiple=True, metavar="vK", help="Only this version; may be repeated.")
+@repeatable("--size", "sizes", metavar="MxN", help=f"May be repeated.  [default: {', '.join(SIZES + LONG)}]")
+@repeatable("--dtype", "dtypes", metavar="D", help="May be repeated.  [default: all that OPERATION offers]")
+@repeatable("--version", "versions", metavar="vK", help="Only this version; may be repeated.")
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto (the first GPU), cuda, cuda:I or emulator.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
+from autotune import arguments
 from autotune.database.faults import code_of, explanation, is_full, no_index, not_opened
 from autotune.database.filesystem import network_filesystem
 from autotune.database.placing import clear_leftovers, partial_of, place_beside
@@ -34,8 +35,7 @@ class Connection:
     """
 
     def __init__(self, path: str | Path, mode: Mode = "write", create: bool = False) -> None:
-        self.path = Path(path)
-        self.mode = mode
+        self.path, self.mode = arguments.path("path", path), arguments.one_of("mode", mode, ("read", "write"))
         self.complained = set[str]()  # the tables of which it was said that rows are left out
         self._file: tuple[int, int] | None = None  # which file was opened to be written
         self._made: list[Path] = []  # the file and folders that were made for it

@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from autotune.configuration import VERSION
 from autotune.database.connection import Row
 from autotune.database.faults import is_full, no_room_to_work
 from autotune.database.placing import new_file, scratch_folder
@@ -113,7 +114,7 @@ def _choices(rows: Iterable[Row]) -> dict[str, tuple[list[Any], str]]:
 
 
 def _parameters(row: Row) -> dict[str, Any]:
-    return {"version": row["version"], **row["parameters"]}
+    return {VERSION: row["version"], **row["parameters"]}
 
 
 def _state(row: Row) -> str:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from autotune import arguments
 from autotune.database.connection import Connection, Row
 from autotune.database.credible import time_of_a_kernel
 from autotune.database.sound import described, parameters_of, require_problem, require_trial, sound, without_id
 from autotune.database.views import BEST_PER_VERSION_WHERE
+from autotune.definition import MOST
 from autotune.trial import LEAST_TIME_US, MOST_TIME_US
 
 
@@ -86,7 +88,8 @@ class Inspector(Connection):
             "outcome": outcome,
         }
         where, parameters = _where(filters)
-        found = self.select(f"SELECT * FROM trial_results {where} ORDER BY trial DESC LIMIT ?", [*parameters, limit])
+        most = arguments.whole("limit", limit, -MOST, MOST)
+        found = self.select(f"SELECT * FROM trial_results {where} ORDER BY trial DESC LIMIT ?", [*parameters, most])
         return sound(self, "trials", found, _readable_trial, "trial")
 
     def problems(self, operation: str | None = None) -> list[Row]:
@@ -106,6 +109,7 @@ class Inspector(Connection):
 
         With `operation` those on which it was tried, and only its problems and runs are counted. A run without trials is none.
         """
+        _where({"operation": operation})
         problems = "SELECT id FROM problems WHERE ?1 IS NULL OR operation = ?1"
         runs = f"SELECT run FROM trials WHERE problem IN ({problems})"
         found = self.select(
@@ -175,10 +179,16 @@ _BEST_ORDER = "device, operation, dtype, rows, cols, input_stride, output_stride
 
 
 def _where(filters: Mapping[str, object]) -> tuple[str, Sequence[object]]:
-    """The WHERE clause for those filters that are set, and its parameters."""
-    chosen = {column: value for column, value in filters.items() if value is not None}
+    """The WHERE clause for those filters that are set, and its parameters. Raises UsageError for one of another kind than its column."""
+    chosen = {column: _filter(column.rpartition(".")[2], value) for column, value in filters.items() if value is not None}
     clause = " AND ".join(f"{column} = ?" for column in chosen)
     return (f"WHERE {clause}" if clause else ""), list(chosen.values())
+
+
+def _filter(column: str, value: object) -> int | str:
+    if column in ("rows", "cols"):
+        return arguments.whole(column, value, 0, MOST)
+    return arguments.text(column, value, "give a text, or None for all")
 
 
 _OF_NO_INTEREST = ("name", "registers_per_sm", "threads_per_sm", "threads_per_block")

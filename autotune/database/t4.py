@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from autotune.configuration import VERSION
 from autotune.database.connection import Connection, Row
 from autotune.database.sound import samples_of, sound, without_id
 from autotune.finite import finite
@@ -42,7 +43,7 @@ def _result(row: Row, runtimes_ms: list[float]) -> Row:
     outcome = Outcome(row["outcome"])
     return {
         "timestamp": row["created"],
-        "configuration": {"version": row["version"], **row["parameters"]},
+        "configuration": {VERSION: row["version"], **row["parameters"]},
         "problem": {key: row[key] for key in ("operation", "rows", "cols", "dtype", "input_stride", "output_stride", "in_place")},
         "objectives": ["time"],
         "times": {"runtimes": runtimes_ms},

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from autotune import arguments
 from autotune.database.connection import Connection, Row
 from autotune.database.faults import is_full, no_room_to_work
 from autotune.database.merge import TABLES, Table, clashing_pins, forget, merge, portable
@@ -51,7 +52,7 @@ class Transfer(Connection):
 
         Raises UsageError when `path` exists or cannot be written.
         """
-        target = Path(path)
+        target = arguments.path("path", path)
         with new_file(target) as partial:
             self._vacuum_into(partial, target)
             try:
@@ -120,7 +121,7 @@ class Transfer(Connection):
         Local confirmed results are never replaced by foreign ones. Compiled kernels come along only for instances whose template's
         hash is in `kernels_of`. Raises UsageError, with nothing changed, when the file is damaged, was changed by hand, or is newer.
         """
-        with vetted(Path(path)) as foreign:
+        with vetted(arguments.path("path", path)) as foreign:
             return self.merge(foreign, kernels_of=kernels_of)
 
     def merge(self, foreign: Vetted, *, kernels_of: Collection[str] = ()) -> Imported:

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from autotune.catalogue import load
+from autotune import arguments
+from autotune.catalogue import OPERATIONS, load
 from autotune.configuration import Configuration
+from autotune.definition import MOST
 from autotune.device import EMULATOR, Device
 from autotune.dispatch.arrays import Call, Kind, View, kind_of, stream_handle, telling_gpus_apart
 from autotune.dispatch.calls import SlowPath, call_of
@@ -69,10 +70,10 @@ class Dispatcher:
     ) -> None:
         if device not in ("cuda", "emulator"):
             raise UsageError(f"device {device!r} is not known to the dispatcher; use 'cuda' or 'emulator'")
-        self.operation = load(operation, Path(kernels) if kernels else None)
+        self.operation = load(arguments.text("operation", operation, OPERATIONS), arguments.kernels_folder(kernels))
         self._dtypes = self.operation.dtypes
-        self._db = db
-        self._layers = layers(db)
+        self._db = None if db is None else arguments.path("db", db)
+        self._layers = layers(self._db)
         self._emulated = device == "emulator"
         self._cuda = None if self._emulated else _start_cuda()
         self._planners: dict[int, Planner] = {}
@@ -114,8 +115,8 @@ class Dispatcher:
         Raises AutotuneError for one of `dtypes` that no kernel is stored for.
         """
         planner = self._planner(self._ordinal(None))
-        named = tuple(dtypes)
-        for *leading, cols in shapes:
+        named = arguments.texts("dtypes", dtypes, 'give a list of names, such as ["float32"]')
+        for *leading, cols in arguments.shapes(shapes):
             for dtype in named or self._dtypes:
                 problem = Problem(self.operation.name, prod(leading), cols, dtype)
                 if not problem.empty and (named or planner.can_run(problem)):
@@ -158,14 +159,16 @@ class Dispatcher:
                 plan.noted += count
                 noted.setdefault(plan.device, []).append((plan.problem, plan.tier, plan.configuration, count))
         if noted:
-            with Database(Path(self._db or default_path()), create=True) as database:
+            with Database(self._db or default_path(), create=True) as database:
                 for device, misses in noted.items():
                     database.add_misses(device, misses)
         return sum(map(len, noted.values()))
 
     def explain(self, rows: int, cols: int, dtype: str = "float32") -> Explanation:
         """Why a packed matrix of this size gets the kernel that it gets on the current device."""
-        return self._planner(self._ordinal(None)).selector.explain(Problem(self.operation.name, rows, cols, dtype))
+        rows, cols = arguments.whole("rows", rows, 0, MOST), arguments.whole("cols", cols, 0, MOST)
+        problem = Problem(self.operation.name, rows, cols, self.operation.require_dtype(dtype))
+        return self._planner(self._ordinal(None)).selector.explain(problem)
 
     def _hand_over(self, x: Any, out: Any, stream: Any) -> Any:
         from autotune.dispatch import torch_operator  # the only library that takes calls over

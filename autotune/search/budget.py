@@ -1,8 +1,11 @@
 """When a search ends."""
 
 from dataclasses import dataclass
+from math import isinf
 from typing import Protocol
 
+from autotune import arguments
+from autotune.definition import MOST
 from autotune.errors import UsageError
 
 NEGLIGIBLE_GAIN = 0.01  # a search without any limit ends when going on is worth less than this
@@ -30,7 +33,8 @@ class Budget:
     that is still worth the wait: 0.01 stops once less than 1 % may be expected. `exhaustive` measures everything and excludes the
     others. A budget without any limit stops at an expected gain of 1 %.
 
-    Raises UsageError for a limit that is not positive and for limits beside `exhaustive`.
+    Raises UsageError for a limit that is not positive and finite or is of another kind, for a gain above 1, and for limits beside
+    `exhaustive`.
     """
 
     trials: int | None = None
@@ -40,10 +44,17 @@ class Budget:
 
     def __post_init__(self) -> None:
         limits = {"trials": self.trials, "seconds": self.seconds, "until_gain": self.until_gain}
-        given = {name: limit for name, limit in limits.items() if limit is not None}
+        given = {name: arguments.number(name, limit) for name, limit in limits.items() if limit is not None}
         for name, limit in given.items():
             if not limit > 0:
-                raise UsageError(f"{name} {limit} leaves nothing to do; give a number above 0")
+                raise UsageError(f"{name} {limit:g} leaves nothing to do; give a number above 0")
+        if self.trials is not None:
+            object.__setattr__(self, "trials", arguments.whole("trials", self.trials, 1, MOST))
+        if self.seconds is not None and isinf(self.seconds):
+            raise UsageError("seconds inf is no limit; give a finite number, or leave it out")
+        if self.until_gain is not None and self.until_gain > 1:
+            raise UsageError(f"until_gain {self.until_gain:g} is more than all there is to gain; give a share up to 1, such as 0.01")
+        arguments.flag("exhaustive", self.exhaustive)
         if self.exhaustive and given:
             raise UsageError(f"an exhaustive search has no other limit; leave out {' and '.join(given)}, or leave out exhaustive")
         if not self.exhaustive and not given:

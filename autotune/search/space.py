@@ -7,12 +7,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.configuration import Configuration, Value
+from autotune.configuration import VERSION, Configuration, Value
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-VERSION = "version"
 ONE_HOT = 0.5  # distance that a difference of value alone makes, beside that of rank
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.errors import AutotuneError
-from autotune.operation import PACKS_A_THREAD, Operation
+from autotune.operation import PACKS_A_THREAD, RELATIVE, Operation
 from autotune.problem import Problem
 from autotune.selector.matrix import Family
 from autotune.selector.neighbours import Neighbours
@@ -112,9 +112,9 @@ def _family(stored: Any, operation: Operation) -> Family:
     declared, given = operation.version(version).parameters, dict(parameters)
     family = Configuration(version, tuple(parameters.items()))
     left_out = set(operation.fitted_parameters.get(version, ()))
-    if "packs" in given:
+    if RELATIVE in given:
         left_out.add(operation.shared_among[version])
-        if given.pop("packs") not in PACKS_A_THREAD or family.parameters[0][0] != "packs":
+        if given.pop(RELATIVE) not in PACKS_A_THREAD or family.parameters[0][0] != RELATIVE:
             raise ValueError(f"{family} has no such packs")
     names = [name for name in declared if name not in left_out]
     if list(given) != names or any(value not in declared[name] for name, value in given.items()):
