@@ -15,6 +15,7 @@ from autotune.device import Device
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.race import FINAL_ROUNDS, Race, screen
+from autotune.source import read
 from autotune.statistics import confidence_interval, median
 from autotune.trial import Failure, ProblemFailure
 from autotune.workshop import Workshop
@@ -65,18 +66,22 @@ def best_of_versions(
     return found
 
 
-def failures_of_versions(paths: Iterable[Path], problem: Problem, device: Device) -> dict[str, str]:
-    """Of each version that failed at `problem` on `device`, what it failed of last; of several files the first is believed."""
+def failures_of_versions(paths: Iterable[Path], operation: Operation, problem: Problem, device: Device) -> dict[str, str]:
+    """Of each version that failed at `problem` on `device` as it is now, what it failed of last; of several files the first is believed."""
     found: dict[str, str] = {}
     for path in paths:
         with Database(path, mode="read") as database:
             rows = database.select(
-                "SELECT version, outcome, message FROM failures WHERE operation = ? AND rows = ? AND cols = ? AND dtype = ? AND device = ? "
+                "SELECT version, outcome, message, template_sha FROM failures "
+                "WHERE operation = ? AND rows = ? AND cols = ? AND dtype = ? AND device = ? "
                 "ORDER BY trial DESC",
                 (problem.operation, problem.rows, problem.cols, problem.dtype, device.name),
             )
         for row in rows:
-            found.setdefault(row["version"], f"{row['outcome'].replace('_', ' ')}: {row['message']}".partition("\n")[0])
+            version = operation.versions.get(row["version"])
+            if version is None or row["template_sha"] != read(version).sha:
+                continue
+            found.setdefault(version.name, f"{row['outcome'].replace('_', ' ')}: {row['message']}".partition("\n")[0])
     return found
 
 

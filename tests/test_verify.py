@@ -25,7 +25,7 @@ def limited(kernels: Path, most_cols: int) -> Path:
 
 
 def verified(kernels: Path, *sizes: str) -> tuple[int, list[str], list[str]]:
-    named = [word for size in sizes for word in ("--size", size)]
+    named = [word for size in sizes if "x" in size for word in ("--size", size)] + [word for word in sizes if "x" not in word]
     status, out, err = run("verify", "twice", "--kernels", str(kernels), "--device", "emulator", *named)
     return status, out.splitlines(), err.splitlines()
 
@@ -38,6 +38,31 @@ def test_what_is_wrong_in_the_same_way_again_and_again_is_told_once_with_how_oft
     assert often.startswith("3 x v0: wrong_result: ")
     assert often.endswith("; first v0 block 32 at twice 1x1 float32")
     assert once.partition(": ")[0] == "v0 block 64 at twice 2x7 float32"
+
+
+SPIN = "timespec a, b; clock_gettime(CLOCK_MONOTONIC, &a); do clock_gettime(CLOCK_MONOTONIC, &b); while (b.tv_sec < a.tv_sec + 60);"
+
+
+def test_kernels_that_hang_or_crash_are_counted_and_the_others_are_checked_and_timed(tmp_path: Path) -> None:
+    faults = {16: SPIN, 96: "*reinterpret_cast<volatile int*>(16) = 1;"}
+    body = " ".join(f"if (block == {block} && cols == 7) {{ {fault} }}" for block, fault in faults.items())
+    written(tmp_path, "#include <time.h>\n" + TEMPLATE.replace("for (", f"{body}\n    for ("))
+    (tmp_path / "twice" / "v0.py").write_text(DEFINITION.replace("(32, 64)", "(16, 32, 64, 96)"))
+    status, out, err = verified(tmp_path, "1x1", "2x7", "--hang-timeout", "2")
+    assert (status, out[-1]) == (1, "6 right, 2 wrong")
+    hung, crashed = sorted(err)
+    assert "timeout: no answer within" in hung + crashed
+    assert "crashed: the process that ran it ended by SIGSEGV" in hung + crashed
+
+
+def test_a_kernel_that_hangs_where_it_would_be_chosen_costs_bench_its_timeout_alone(tmp_path: Path) -> None:
+    written(tmp_path, "#include <time.h>\n" + TEMPLATE.replace("for (", f"if (block == 64) {{ {SPIN} }}\n    for ("))
+    mine = ("--kernels", str(tmp_path), "--db", str(tmp_path / "x.sqlite"), "--device", "emulator", "--hang-timeout", "2")
+    assert run("sweep", "twice", "--size", "2x7", "--trials", "1", *mine)[0] == 0
+    assert run("pin", "twice", "2x7", "v0 block 64", "--why", "to see", *mine[:-2])[0] == 0
+    status, out, err = run("bench", "twice", "--size", "2x7", *mine)
+    assert (status, err) == (1, "")
+    assert "chosen, tier pin; timeout: no answer within" in " ".join(out.split())
 
 
 def test_a_size_that_no_memory_holds_is_one_sentence_and_the_others_are_checked(tmp_path: Path) -> None:

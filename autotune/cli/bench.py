@@ -152,7 +152,7 @@ def _conclude(found: Contest, entrants: Sequence[Configuration], story: Explanat
 def _left_out(operation: Operation, story: Explanation, asked: Sequence[str], met: Container[str], db: Path | None) -> Iterator[str]:
     """Which of the versions `asked` for were not among those that `met` though they could run, and why."""
     left = [name for name in asked if name not in met and _runs(operation, name, story)]
-    failed = failures_of_versions((layer.path for layer in layers(db)), story.problem, story.device)
+    failed = failures_of_versions((layer.path for layer in layers(db)), operation, story.problem, story.device)
     for name in filter(failed.__contains__, left):
         yield f"{name} failed whenever it was tuned at {story.problem.size}, so it is left out; the last time {failed[name]}"
     if untuned := [name for name in left if name not in failed]:
