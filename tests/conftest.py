@@ -3,12 +3,19 @@ skipped; the summary says so."""
 
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from autotune import nvcc
 from autotune.errors import UsageError
 from tests import browser
+
+with suppress(ImportError):  # tests/gpu do without it
+    from hypothesis import settings
+
+    settings.register_profile("untimed", deadline=None)  # an example that met a busy machine is no slow one
+    settings.load_profile("untimed")
 
 
 def _missing_nvcc() -> str:
