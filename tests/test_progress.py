@@ -61,6 +61,13 @@ def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_win
     assert "; 2 of 2 sizes have a confirmed best; every configuration was tried\n" in said
 
 
+def test_a_size_in_two_element_types_is_not_called_two_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = [OTHER, replace(OTHER, dtype="float16")]
+    with Database(tmp_path / "x.sqlite", mode="write", create=True) as database:
+        sweep(SOFTMAX, both, FakeBackend(times), database, watcher=PlainWatcher(), budget=Budget(trials=12))
+    assert "; 2 of 2 problems have a confirmed best; 2 problems had more configurations to try\n" in capsys.readouterr().out
+
+
 def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A budget leaves most of a space untried, however sure the race among the tried is; an interrupted sweep has no race yet."""
     swept(tmp_path, PlainWatcher(), Budget(trials=12))

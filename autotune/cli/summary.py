@@ -119,10 +119,12 @@ def conclusion(summary: Summary, problems: int) -> str:
         one = summary.problems[0] if summary.problems else None
         return f"{_standing(one)}, and {f'there are more {left}' if untried else all_tried}"
     unsure = sum(p.confirmed and p.choice is not None and p.choice.beyond_noise is False for p in summary.problems)
-    bests = f"{summary.confirmed} of {problems} sizes have a confirmed best"
+    one_dtype = len({p.problem.dtype for p in summary.problems}) < 2
+    each = "size" if one_dtype else "problem"  # a size in two element types is two of them
+    bests = f"{summary.confirmed} of {problems} {each}s have a confirmed best"
     if unsure:
         bests += f", {unsure} of them not beyond noise"
-    return f"{bests}; " + (f"{counted(untried, 'size')} had more {left}" if untried else all_tried)
+    return f"{bests}; " + (f"{counted(untried, each)} had more {left}" if untried else all_tried)
 
 
 def _sure(half: float | None, *, confirmed: bool) -> str:
