@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autotune.configuration import Configuration
-from autotune.statistics import confidence_interval, median, spread
+from autotune.statistics import LEAST_SURE, confidence_interval, median, spread
 from autotune.trial import Outcome, Round
 
 # Two kernels closer than this are equally fast: repeated runs on one H200 agree within 1 %, paired rounds within half of that.
@@ -73,8 +73,8 @@ def in_a_final(trials: Iterable[Tried], order: Container[Configuration]) -> bool
 class Choice:
     """The chosen configuration, how sure its time is, and how far the best of the others is behind (negative: ahead, in a tie).
 
-    `beyond_noise` says that the confidence intervals of the two do not meet and that the gap is more than a tie; None where there is no
-    other to compare with.
+    `beyond_noise` says that the 95 % confidence intervals of the two do not meet and that the gap is more than a tie, which too few
+    samples for such an interval, as of a first look, cannot show; None where there is no other to compare with.
     """
 
     configuration: Configuration
@@ -114,7 +114,8 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
     apart = None
     if runner_up is not None:
         clear = len(tied) == 1 and runner_up.time_us > chosen.time_us * (1 + TIE)
-        apart = clear and confidence_interval(runner_up.samples_us)[0] > high
+        sure = min(len(chosen.samples_us), len(runner_up.samples_us)) >= LEAST_SURE
+        apart = sure and clear and confidence_interval(runner_up.samples_us)[0] > high
     return Choice(
         configuration=chosen.configuration,
         time_us=chosen.time_us,

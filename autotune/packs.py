@@ -55,12 +55,14 @@ def fewest(row_packs: int, threads: int, items: int, values: tuple[int | str, ..
 
     >>> fewest(1024, 256, 4, (1, 2, 4, 8))[0], fewest(1024, 256, 8, (1, 2, 4, 8))[0]
     (True, False)
+    >>> fewest(1024, 256, 1, (1, 2, 4, 8))[1]
+    'a row takes 1024 packs, and 256 threads with 1 each hold 256'
     """
     needed = -(-row_packs // threads)
     if items < needed:
-        return False, f"a row takes {row_packs} packs, and {threads} threads with {items} items hold {threads * items}"
+        return False, f"a row takes {row_packs} packs, and {threads} threads with {items} each hold {threads * items}"
     fewer = [value for value in values if isinstance(value, int) and needed <= value < items] if needed < items else ()
-    return (False, f"{min(fewer)} items hold a row of {row_packs} packs, which is fewer than {items}") if fewer else HOLDS
+    return (False, f"{min(fewer)} a thread hold a row of {row_packs} packs, which is fewer than {items}") if fewer else HOLDS
 
 
 def _exact(problem: Problem, vector: int) -> bool:

@@ -201,6 +201,7 @@ class Tuning:
         if known.failed[configuration] < tries(failure.outcome):
             return False
         known.times[configuration] = None
+        mine.given_up += 1
         self._tools.ledger.block(self._problem, configuration, self._sha(configuration), failure)
         return True
 

@@ -16,7 +16,8 @@ from autotune.trial import Outcome
 class ProblemSummary:
     """What a sweep did for one problem. `copy_us` is the device copy of the same bytes, None off a GPU.
 
-    Of `space` configurations, `known` had been measured, failed or blocked before, `blocked` among them, and `done` were since. It ends
+    Of `space` configurations, `known` had been measured, failed or blocked before, `blocked` among them, and `done` were since; those that
+    failed too often since are `given_up`, and blocked from now on. It ends
     at `planned` of them, or None when that depends on what is found. Of `stale` configurations nothing that was measured earlier counts,
     because the template, its definition, the flags, the compiler or the driver has changed since. `failures` counts what was said of
     failures, and `culprits` are the configurations that each was said of. `impossible` says of
@@ -31,6 +32,7 @@ class ProblemSummary:
     stale: int = 0
     planned: int | None = None
     done: int = 0
+    given_up: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     culprits: dict[str, dict[Configuration, None]] = field(default_factory=dict)
@@ -43,6 +45,11 @@ class ProblemSummary:
     @property
     def new_trials(self) -> int:
         return self.outcomes.total()
+
+    @property
+    def barred(self) -> int:
+        """How many configurations are blocked by now."""
+        return self.blocked + self.given_up
 
     @property
     def untouched(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.choice import WHICH_IS_BEST
+from autotune.choice import WHICH_IS_BEST, Candidate, choose
 from autotune.cli.output import microseconds, parameters
 from autotune.configuration import Configuration
 from autotune.database import Database
@@ -71,6 +71,15 @@ def test_without_a_best_it_is_said_whether_anything_ran_right(tmp_path: Path) ->
 )
 def test_no_time_is_shown_as_nothing(time_us: float, shown: str) -> None:
     assert microseconds(time_us) == shown
+
+
+@pytest.mark.parametrize(("samples", "sure"), [(1, False), (5, False), (6, True)])
+def test_a_gap_is_beyond_noise_only_where_both_have_enough_samples_for_an_interval(samples: int, sure: bool) -> None:
+    fast = Candidate(FAST, 0, (tuple(20.0 + n / 100 for n in range(9)),))
+    slow = Candidate(SLOW, 1, (tuple(30.0 + n / 100 for n in range(samples)),))
+    slower = Candidate(SLOW, 1, (tuple(30.0 + n / 100 for n in range(9)),))
+    few = Candidate(FAST, 0, (tuple(20.0 + n / 100 for n in range(samples)),))
+    assert [choose(both).beyond_noise for both in ((fast, slow), (few, slower))] == [sure, sure]
 
 
 def test_the_help_defines_every_figure_of_the_table() -> None:

@@ -1,8 +1,11 @@
 """Two databases compared: what is slower beyond noise, what only looks so, and what differs in how they were made."""
 
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 from hypothesis import given, settings
@@ -64,7 +67,17 @@ def test_two_gpus_are_compared_where_both_have_the_problem(sides: dict[str, Path
     found = rows("compare", named(path), named(path, "Other GPU"))
     assert {(row["rows"], row["cols"]) for row in found} == set(SIZES[1:])
     assert {row["verdict"] for row in found} == {"slower"}
-    assert "problems only in A" in said("compare", named(path), named(path, "Other GPU"))
+    assert "; 4 problems only in A\n" in said("compare", named(path), named(path, "Other GPU"))
+
+
+def test_one_problem_that_only_one_side_has_is_one(sides: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "less.sqlite"
+    copyfile(sides["before"], path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "DELETE FROM best WHERE rowid = (SELECT b.rowid FROM best b JOIN devices d ON d.id = b.device WHERE d.name = 'Test GPU')"
+        )
+    assert said("compare", named(sides["before"]), named(path)).endswith("; 1 problem only in A\n")
 
 
 def test_every_configuration_can_be_compared(sides: dict[str, Path]) -> None:

@@ -69,6 +69,13 @@ def test_one_column_too_many_is_wrong_in_every_configuration_at_every_size(mine:
     assert done.returncode == 1
 
 
+def test_what_gives_no_result_at_all_is_told_from_what_gives_a_wrong_one(mine: Path) -> None:
+    spoil(mine, "    const long long row", '    static_assert(block != 128, "no");\n    const long long row')
+    done = autotune("verify", "halve", "--kernels", mine, "--size", "9x33")
+    assert "halve 9x33 float32: 3 right, 1 wrong (1 compile error) on emulator\n" in done.stdout
+    assert done.returncode == 1
+
+
 def test_what_is_only_wrong_in_place_is_wrong(mine: Path) -> None:
     spoil(
         mine,
@@ -77,7 +84,7 @@ def test_what_is_only_wrong_in_place_is_wrong(mine: Path) -> None:
     )
     done = autotune("verify", "halve", "--kernels", mine, "--size", "9x33")
     assert done.stdout.endswith("\n0 right, 4 wrong\n"), done.stdout + done.stderr
-    assert "wrong_result: in schedule 0, in place, " in done.stderr
+    assert "wrong_result: in place, " in done.stderr
     definition = mine / "halve" / "v0.py"
     definition.write_text(definition.read_text().replace("IN_PLACE = True", "IN_PLACE = False"))
     assert autotune("verify", "halve", "--kernels", mine, "--size", "9x33").stdout.endswith("\n4 right, 0 wrong\n")
@@ -88,6 +95,17 @@ def test_a_sweep_marks_the_best_and_names_what_shows_it(mine: Path, tmp_path: Pa
     assert len(re.findall(r"^v0 .* best(?:, in a tie|, not beyond noise)?$", done.stdout, re.MULTILINE)) == 1, done.stdout
     assert f"`autotune inspect best --db {tmp_path / 'x.sqlite'} --kernels {mine}`" in done.stdout.splitlines()[-1]
     assert done.returncode == 0
+
+
+def test_the_sweep_that_blocks_what_failed_says_so_itself(mine: Path, tmp_path: Path) -> None:
+    spoil(mine, "0.5f", "(block == 128 ? 0.6f : 0.5f)")
+    asked = ("sweep", "halve", "--kernels", mine, "--size", "4x64", "--db", tmp_path / "x.sqlite")
+    for failed in ("1 x wrong_result: ", ""):  # the second sweep tries nothing, and says the same of what is blocked
+        done = autotune(*asked)
+        assert failed in done.stdout
+        assert " 4 of 4 configurations known, 1 blocked; best v0 " in done.stdout
+        assert f"`autotune inspect blocked --db {tmp_path / 'x.sqlite'} --kernels {mine}` what is blocked and why" in done.stdout
+    assert "x wrong_result" not in done.stdout
 
 
 def test_a_sweep_in_which_nothing_works_says_where_the_reasons_are(mine: Path, tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_win
     swept(tmp_path, PlainWatcher())
     said = capsys.readouterr().out
     assert f"tuning 2 problems on Fake GPU\nbuilt {len(SPACE)} instances\n" in said
-    assert f"softmax 4096x4096 float32: 2 x wrong_result: 1 element is wrong ({SPACE[4]})\n" in said
+    assert f"softmax 4096x4096 float32: 1 x wrong_result: 1 element is wrong ({SPACE[4]}, in 2 trials)\n" in said
     assert (
-        f"softmax 4096x4096 float32: {len(SPACE) + 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known; best v2 block 32"
+        f"softmax 4096x4096 float32: {len(SPACE) + 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known, 1 blocked; best"
         in said
     )
     assert (
@@ -61,6 +61,13 @@ def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_win
     assert "; 2 of 2 sizes have a confirmed best; every configuration was tried\n" in said
 
 
+def test_a_size_in_two_element_types_is_not_called_two_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = [OTHER, replace(OTHER, dtype="float16")]
+    with Database(tmp_path / "x.sqlite", mode="write", create=True) as database:
+        sweep(SOFTMAX, both, FakeBackend(times), database, watcher=PlainWatcher(), budget=Budget(trials=12))
+    assert "; 2 of 2 problems have a confirmed best; 2 problems had more configurations to try\n" in capsys.readouterr().out
+
+
 def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A budget leaves most of a space untried, however sure the race among the tried is; an interrupted sweep has no race yet."""
     swept(tmp_path, PlainWatcher(), Budget(trials=12))
@@ -71,7 +78,7 @@ def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: 
     with Database(tmp_path / "y.sqlite", mode="write", create=True) as database:
         sweep(SOFTMAX, [PROBLEM], FakeBackend(times, stop_after=4), database, watcher=PlainWatcher())
     said = capsys.readouterr().out
-    assert ", provisional: its final race is still to come" in said
+    assert re.search(r", one sample, provisional: its final race is still to come; next v2 .* behind, which is not beyond noise\n", said)
     assert said.endswith("; the best is provisional, and there are more configurations to try\n")
 
 
@@ -125,6 +132,14 @@ def test_failures_of_one_kind_are_one_line_that_counts_its_configurations(tmp_pa
         sweep(SOFTMAX, [PROBLEM], FakeBackend(times, compile_failures=broken), database, watcher=PlainWatcher())
     first = next(iter(broken))
     assert f"{len(broken)} x compile_error: no ({first} and {len(broken) - 1} more)\n" in capsys.readouterr().out
+
+
+def test_an_outcome_whose_name_alone_does_not_tell_what_happened_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one_problem(lambda configuration, problem: 20.0 if configuration == SPACE[0] else 2000.0, tmp_path, "slow.sqlite")
+    said = capsys.readouterr().out
+    pruned = int(*re.findall(r"\b(\d+) pruned as far behind\b", said))
+    assert f"{len(SPACE)} new trials (" in said
+    assert len(SPACE) / 2 < pruned < len(SPACE)
 
 
 def test_failures_that_differ_in_numbers_addresses_and_names_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

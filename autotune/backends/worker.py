@@ -123,7 +123,7 @@ class Worker:
             self._connection.send(request)
             if not comes(self._connection.poll, timeout_s):
                 self.discard()
-                raise Failure(Outcome.TIMEOUT, f"no answer within {timeout_s:g} s, so its process was killed")
+                raise Failure(Outcome.TIMEOUT, f"no answer within {timeout_s:.3g} s, so its process was killed")
             kind, value = self._connection.recv()
         except (EOFError, OSError):
             raise Failure(Outcome.CRASHED, self._epitaph(said_before)) from None

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from autotune.cli.options import NumberRange
-from autotune.cli.output import SIZE, Column, Form, Row, emit, microseconds, parameters, percent, reading, say
+from autotune.cli.output import SIZE, Column, Form, Row, counted, emit, microseconds, parameters, percent, reading, say
 from autotune.database import Database
 from autotune.database.comparison import RUN_TO_RUN, Side, compare_best, compare_configurations, differences, only_in
 
@@ -94,5 +94,5 @@ def _kernels(row: Row) -> Row:
 
 def _summary(rows: Sequence[Row], alone: tuple[int, int]) -> str:
     count = Counter(row["verdict"] for row in rows)
-    only = "".join(f"; {n} problems only in {side}" for n, side in zip(alone, "AB", strict=True) if n)
+    only = "".join(f"; {counted(n, 'problem')} only in {side}" for n, side in zip(alone, "AB", strict=True) if n)
     return f"{len(rows)} compared: {count['slower']} slower, {count['faster']} faster, {count['same']} the same within noise{only}"

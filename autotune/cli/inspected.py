@@ -39,7 +39,12 @@ BEST = (
         meaning="how far the middle half of the samples reaches, over their median, which fewer than four do not tell",
     ),
     Column("fraction_of_copy", "of copy", percent, meaning="the time of a device copy of the same bytes over the kernel's"),
-    Column("trials", "tried", rank=4, meaning="how many configurations had trials when this was settled, without those that were pruned"),
+    Column(
+        "trials",
+        "tried",
+        rank=4,
+        meaning="how many configurations had trials when this was settled, less those that autotune prune took away",
+    ),
     Column(
         "state",
         "state",

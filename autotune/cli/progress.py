@@ -12,7 +12,7 @@ import click
 
 from autotune.cli.hints import hint
 from autotune.cli.output import counted, microseconds, percent
-from autotune.cli.summary import built, conclusion, culprits, describe, kinds, outcomes
+from autotune.cli.summary import built, conclusion, describe, failure, kinds, outcomes
 from autotune.configuration import Configuration
 from autotune.device import Device
 from autotune.finite import finite
@@ -63,7 +63,7 @@ class PlainWatcher(Watcher):
             )
         failed = kinds(summary)
         for count, example, whose in failed[:SHOWN_FAILURES]:
-            self._say(f"{summary.problem}: {count} x {example}{culprits(whose)}")
+            self._say(f"{summary.problem}: {failure(count, example, whose)}")
         if (more := len(failed) - SHOWN_FAILURES) > 0:
             self._say(f"{summary.problem}: {more} more ways to fail; see `{hint('inspect', 'trials')}`")
         if summary.late_s is not None:

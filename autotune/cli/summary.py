@@ -12,6 +12,7 @@ from autotune.trial import Outcome
 from autotune.watch import ProblemSummary, Summary
 
 PROVISIONAL = "provisional: its final race is still to come"
+OUTCOMES = {Outcome.PRUNED: "pruned as far behind"}  # what the name alone does not tell
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?:(?<!\w)-)?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 _COUNTED = re.compile(r"\bN (\w+?)s? (?:is|are)\b")
 
@@ -36,7 +37,7 @@ def half_width(time_us: float, low_us: float, high_us: float) -> float | None:
 
 def outcomes(counts: Counter[Outcome]) -> str:
     """How often each outcome came, the most frequent first: 96 ok, 2 crashed."""
-    return ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in counts.most_common())
+    return ", ".join(f"{count} {OUTCOMES.get(outcome) or outcome.replace('_', ' ')}" for outcome, count in counts.most_common())
 
 
 def built(total: int, failed: Mapping[Configuration, str]) -> str:
@@ -48,12 +49,14 @@ def built(total: int, failed: Mapping[Configuration, str]) -> str:
     return f"{total - len(failed):,} of {counted(total, 'instance')}; {failing}: {why}"
 
 
-def culprits(configurations: Sequence[Configuration]) -> str:
-    """Who failed alike, in brackets: the first, and how many more."""
+def failure(trials: int, example: str, configurations: Sequence[Configuration]) -> str:
+    """How many configurations failed alike, and why; in brackets the first, how many more, and how many trials if some were tried again."""
     if not configurations:
-        return ""
-    more = len(configurations) - 1
-    return f" ({configurations[0]}" + (f" and {more} more)" if more else ")")
+        return f"{trials} x {example}"
+    count = len(configurations)
+    more = f" and {count - 1} more" if count > 1 else ""
+    again = f", in {trials} trials" if trials > count else ""
+    return f"{count} x {example} ({configurations[0]}{more}{again})"
 
 
 def alike(message: str) -> str:
@@ -90,7 +93,7 @@ def told_once(failures: Iterable[tuple[str, str, str]]) -> Iterator[str]:
 def describe(summary: ProblemSummary, *, recorded: bool = False) -> str:
     """One line on what was tried for a problem, what won, and how sure that is. Of a recording no others can be tried."""
     choice, new = summary.choice, counted(summary.new_trials, "new trial")
-    blocked = f", {summary.blocked} blocked" if summary.blocked else ""
+    blocked = f", {summary.barred} blocked" if summary.barred else ""
     tried = (
         f"{summary.problem}: {new}, {summary.known + summary.done} of {summary.space} {'recorded ' * recorded}configurations known{blocked}"
     )
@@ -116,10 +119,12 @@ def conclusion(summary: Summary, problems: int) -> str:
         one = summary.problems[0] if summary.problems else None
         return f"{_standing(one)}, and {f'there are more {left}' if untried else all_tried}"
     unsure = sum(p.confirmed and p.choice is not None and p.choice.beyond_noise is False for p in summary.problems)
-    bests = f"{summary.confirmed} of {problems} sizes have a confirmed best"
+    one_dtype = len({p.problem.dtype for p in summary.problems}) < 2
+    each = "size" if one_dtype else "problem"  # a size in two element types is two of them
+    bests = f"{summary.confirmed} of {problems} {each}s have a confirmed best"
     if unsure:
         bests += f", {unsure} of them not beyond noise"
-    return f"{bests}; " + (f"{counted(untried, 'size')} had more {left}" if untried else all_tried)
+    return f"{bests}; " + (f"{counted(untried, each)} had more {left}" if untried else all_tried)
 
 
 def _sure(half: float | None, *, confirmed: bool) -> str:

@@ -174,7 +174,7 @@ def _next_step(summary: Summary) -> str:
             return "nothing was tried yet"
         return f"nothing that was tried can be used; `{hint('inspect', 'trials')}` says why"
     drawn = f", `{hint('report', '--html', 'report.html')}` draws it" if find_spec("vl_convert") else ""  # an extra
-    barred = f", `{hint('inspect', 'blocked')}` what is blocked and why" if any(p.blocked for p in summary.problems) else ""
+    barred = f", `{hint('inspect', 'blocked')}` what is blocked and why" if any(p.barred for p in summary.problems) else ""
     return f"`{hint('inspect', 'best')}` shows what was chosen{barred}{drawn}"
 
 

@@ -1,5 +1,6 @@
 """`autotune verify`: every configuration against the float64 reference."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,13 +10,13 @@ import click
 from autotune.backends import Backend
 from autotune.backends.select import gpu_count, select
 from autotune.cli.options import dtype_of, hang_timeout_option, kernels_option, operation_of, problems_of, repeatable
-from autotune.cli.summary import told_once
+from autotune.cli.summary import outcomes, told_once
 from autotune.configuration import Configuration
 from autotune.errors import UsageError
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.spaces import impossible, spoken
-from autotune.trial import Failure, ProblemFailure
+from autotune.trial import Failure, Outcome, ProblemFailure
 from autotune.workshop import Workshop
 
 # One column and one row; fewer columns than threads; around a warp and a vector; odd; long enough for every loop to run often.
@@ -68,7 +69,7 @@ def verify_command(
                 failures.append((configuration.version, f"{configuration} at {problem}", f"{wrong.outcome}: {wrong.message}"))
             without = impossible(loaded, backend, problem, versions or (() if passed or failed else tuple(loaded.versions)))
             why = f"; {spoken(without)}" if without else ""
-            click.echo(f"{problem}: {passed} right, {len(failed)} wrong on {backend.device.name}{why}")
+            click.echo(f"{problem}: {passed} right, {_wrong(failed)} on {backend.device.name}{why}")
         refused = list(_safe_refused(loaded, problems, backend))
     for line in (*told_once(failures), *unchecked, *refused):
         click.echo(line, err=True)
@@ -76,6 +77,12 @@ def verify_command(
     if not (right or failures or unchecked):
         click.echo("nothing was verified, for nothing is applicable; name another version or size", err=True)
     return 1 if failures or unchecked or refused or not right else 0
+
+
+def _wrong(failed: list[tuple[Configuration, Failure]]) -> str:
+    """How many are wrong, and how those ended that gave no wrong result: what does not compile or hangs has none."""
+    ended = Counter(failure.outcome for _, failure in failed)
+    return f"{len(failed)} wrong" + (f" ({outcomes(ended)})" if ended.keys() - {Outcome.WRONG_RESULT} else "")
 
 
 def _safe_refused(operation: Operation, problems: list[Problem], backend: Backend) -> Iterator[str]:

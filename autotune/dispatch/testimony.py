@@ -151,7 +151,7 @@ class Witness:
                 yield leading
         stale = sum(stands is None and tuned.state != "blocked" and self._mine(tuned) for *_, stands, tuned in ranked)
         if stale:
-            sizes, are = ("1 tuned size", "is") if stale == 1 else (f"{stale} tuned sizes", "are")
+            sizes, are = ("the best of 1 tuned size", "is") if stale == 1 else (f"the best kernels of {stale} tuned sizes", "are")
             self.complaints.append(
                 f"{sizes} in {layer.path} {are} left out, measured with other {self.operation.name} kernels than those here; "
                 "run autotune sweep again"

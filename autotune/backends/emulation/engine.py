@@ -164,7 +164,8 @@ class _Setup:
         for matrix in (self._matrix, self._output):
             matrix.place(at_end=schedule % 2 == 0)
         time_us = self.run(self.prepared(library, symbol, configuration, schedule), given)
-        where = f"in schedule {schedule}, " + ("in place, " if self._problem.in_place else "")
+        where = f"with its threads in shuffled order {schedule}, " if schedule else ""
+        where += "in place, " if self._problem.in_place else ""
         if self._output.strayed or self._matrix.strayed:
             raise Failure(Outcome.WRONG_RESULT, where + "the kernel wrote before, after or between the rows of the matrix")
         bits = self._matrix.bits
