@@ -69,6 +69,7 @@ class Tuning:
         final = self._final()
         if final is not None:
             self._recall(mine, final)
+            self._note_limit(self._study(), mine)
             tools.watcher.settled(mine)
         else:
             try:
@@ -150,6 +151,13 @@ class Tuning:
                     break
                 study.tell(configuration, self._try(bench, configuration, mine))
                 mine.done += 1
+        self._note_limit(study, mine)
+
+    def _note_limit(self, study: Study, mine: ProblemSummary) -> None:
+        """Which limit ended the search, where it left something untried."""
+        if study.remaining:
+            reached = self._budget.reached(study, self._started, time.monotonic())
+            mine.limit = reached or (self._budget.little if self._enough or self._was_enough() else "")
 
     def _study(self) -> Study:
         tools, problem, known = self._tools, self._problem, self._known

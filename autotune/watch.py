@@ -20,9 +20,9 @@ class ProblemSummary:
     failed too often since are `given_up`, and blocked from now on. It ends
     at `planned` of them, or None when that depends on what is found. Of `stale` configurations nothing that was measured earlier counts,
     because the template, its definition, the flags, the compiler or the driver has changed since. `failures` counts what was said of
-    failures, and `culprits` are the configurations that each was said of. `impossible` says of
-    versions that were asked for why they have nothing to try. `late_s` is how long it took to set the problem up, where by then the seconds
-    of its search were over and nothing was tried for that.
+    failures, and `culprits` are the configurations that each was said of. `impossible` says of versions that were asked for why they have
+    nothing to try. `limit` says which limit ended the search before all was tried. `late_s` is how long it took to set the problem up,
+    if by then the seconds of its search were over and nothing was tried for that.
     """
 
     problem: Problem
@@ -40,6 +40,7 @@ class ProblemSummary:
     choice: Choice | None = None
     confirmed: bool = False
     copy_us: float | None = None
+    limit: str = ""
     late_s: float | None = None
 
     @property

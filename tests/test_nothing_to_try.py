@@ -45,7 +45,7 @@ def test_a_named_version_without_anything_to_try_at_one_size_is_told_and_the_oth
     summary = sweep(SOFTMAX, [WHOLE_PACKS, ODD], backend, database, versions=("v9",), watcher=PlainWatcher())
     said = capsys.readouterr().out
     assert "softmax 4x4096 float32: v9 has no applicable configuration (rows of 16384 bytes are whole packs" in said
-    assert "softmax 4x4096 float32: 0 new trials, 0 of 0 configurations known; there is none to try\n" in said
+    assert "softmax 4x4096 float32: 0 new trials, 0 of 0 applicable configurations known; there is none to try\n" in said
     assert "softmax 4x33 float32: v9" not in said
     assert [p.choice is None for p in summary.problems] == [True, False]
 

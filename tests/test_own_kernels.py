@@ -103,7 +103,7 @@ def test_the_sweep_that_blocks_what_failed_says_so_itself(mine: Path, tmp_path: 
     for failed in ("1 x wrong_result: ", ""):  # the second sweep tries nothing, and says the same of what is blocked
         done = autotune(*asked)
         assert failed in done.stdout
-        assert " 4 of 4 configurations known, 1 blocked; best v0 " in done.stdout
+        assert " 4 of 4 applicable configurations known, 1 blocked; best v0 " in done.stdout
         assert f"`autotune inspect blocked --db {tmp_path / 'x.sqlite'} --kernels {mine}` what is blocked and why" in done.stdout
     assert "x wrong_result" not in done.stdout
 

@@ -26,6 +26,7 @@ from tests.fake import FakeBackend, Told
 SOFTMAX = replace(load("softmax"), versions={"v2": load("softmax").version("v2")})
 PROBLEM, OTHER = Problem("softmax", 4096, 4096), Problem("softmax", 64, 1000)
 SPACE = SOFTMAX.configurations()
+ALL = len(SPACE)
 
 
 def times(configuration: Configuration, problem: Problem) -> Told:
@@ -47,7 +48,7 @@ def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_win
     assert f"tuning 2 problems on Fake GPU\nbuilt {len(SPACE)} instances\n" in said
     assert f"softmax 4096x4096 float32: 1 x wrong_result: 1 element is wrong ({SPACE[4]}, in 2 trials)\n" in said
     assert (
-        f"softmax 4096x4096 float32: {len(SPACE) + 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known, 1 blocked; best"
+        f"softmax 4096x4096 float32: {len(SPACE) + 1} new trials, {len(SPACE)} of {ALL} applicable configurations known, 1 blocked; best"
         in said
     )
     assert (
@@ -55,26 +56,41 @@ def test_plain_lines_say_what_was_tried_what_failed_and_why_and_how_sure_the_win
         in said
     )
     assert (
-        f"softmax 64x1000 float32: {len(SPACE) - 1} new trials, {len(SPACE)} of {len(SPACE)} configurations known, 1 blocked; best" in said
+        f"softmax 64x1000 float32: {len(SPACE) - 1} new trials, {len(SPACE)} of {ALL} applicable configurations known, 1 blocked; best"
+        in said
     )
     assert f"{2 * len(SPACE)} new trials ({2 * len(SPACE) - 2} ok, 2 wrong result) in " in said
     assert "; 2 of 2 sizes have a confirmed best; every configuration was tried\n" in said
+
+
+def test_which_limit_ended_a_search_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = {"2 trials were the limit": Budget(trials=2), "less than 60 % was to be gained": Budget(trials=ALL - 1, until_gain=0.6)}
+    with Database(tmp_path / "x.sqlite", mode="write", create=True) as database:
+        for why, budget in limits.items():
+            for _ in ("searched", "known from before"):
+                sweep(SOFTMAX, [PROBLEM], FakeBackend(times), database, watcher=PlainWatcher(), budget=budget)
+                assert capsys.readouterr().out.endswith(f"and there are more configurations to try: {why}\n")
+        sweep(SOFTMAX, [PROBLEM, OTHER], FakeBackend(times), database, watcher=PlainWatcher(), budget=Budget(seconds=1e-9))
+        assert capsys.readouterr().out.endswith("2 sizes had more configurations to try: 1e-09 s were the limit\n")
 
 
 def test_a_size_in_two_element_types_is_not_called_two_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both = [OTHER, replace(OTHER, dtype="float16")]
     with Database(tmp_path / "x.sqlite", mode="write", create=True) as database:
         sweep(SOFTMAX, both, FakeBackend(times), database, watcher=PlainWatcher(), budget=Budget(trials=12))
-    assert "; 2 of 2 problems have a confirmed best; 2 problems had more configurations to try\n" in capsys.readouterr().out
+    assert (
+        "; 2 of 2 problems have a confirmed best; 2 problems had more configurations to try: 12 trials were the limit\n"
+        in capsys.readouterr().out
+    )
 
 
 def test_what_was_raced_is_not_taken_for_what_was_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A budget leaves most of a space untried, however sure the race among the tried is; an interrupted sweep has no race yet."""
     swept(tmp_path, PlainWatcher(), Budget(trials=12))
     said = capsys.readouterr().out
-    assert f"12 of {len(SPACE)} configurations known; best" in said
+    assert f"12 of {len(SPACE)} applicable configurations known; best" in said
     assert "; 2 of 2 sizes have a confirmed best" in said  # which may have left one in a tie
-    assert said.endswith("; 2 sizes had more configurations to try\n")
+    assert said.endswith("; 2 sizes had more configurations to try: 12 trials were the limit\n")
     with Database(tmp_path / "y.sqlite", mode="write", create=True) as database:
         sweep(SOFTMAX, [PROBLEM], FakeBackend(times, stop_after=4), database, watcher=PlainWatcher())
     said = capsys.readouterr().out

@@ -95,7 +95,8 @@ def describe(summary: ProblemSummary, *, recorded: bool = False) -> str:
     choice, new = summary.choice, counted(summary.new_trials, "new trial")
     blocked = f", {summary.barred} blocked" if summary.barred else ""
     tried = (
-        f"{summary.problem}: {new}, {summary.known + summary.done} of {summary.space} {'recorded ' * recorded}configurations known{blocked}"
+        f"{summary.problem}: {new}, {summary.known + summary.done} of {summary.space} {'recorded' if recorded else 'applicable'} "
+        f"configurations known{blocked}"
     )
     if choice is None and not summary.space:
         return f"{tried}; there is none to try"
@@ -117,14 +118,17 @@ def conclusion(summary: Summary, problems: int) -> str:
         all_tried = "there is no {}configuration{} to try".format(*which)
     if problems == 1:
         one = summary.problems[0] if summary.problems else None
-        return f"{_standing(one)}, and {f'there are more {left}' if untried else all_tried}"
+        why = f": {one.limit}" if one and one.limit else ""
+        return f"{_standing(one)}, and {f'there are more {left}{why}' if untried else all_tried}"
     unsure = sum(p.confirmed and p.choice is not None and p.choice.beyond_noise is False for p in summary.problems)
     one_dtype = len({p.problem.dtype for p in summary.problems}) < 2
     each = "size" if one_dtype else "problem"  # a size in two element types is two of them
     bests = f"{summary.confirmed} of {problems} {each}s have a confirmed best"
     if unsure:
         bests += f", {unsure} of them not beyond noise"
-    return f"{bests}; " + (f"{counted(untried, each)} had more {left}" if untried else all_tried)
+    limits = Counter(p.limit for p in summary.problems if p.limit and not p.whole)
+    why = ", ".join(f"{limit} ({count})" if len(limits) > 1 else limit for limit, count in limits.most_common())
+    return f"{bests}; " + (f"{counted(untried, each)} had more {left}{': ' * bool(why)}{why}" if untried else all_tried)
 
 
 def _sure(half: float | None, *, confirmed: bool) -> str:

@@ -66,11 +66,20 @@ class Budget:
 
     def spent(self, study: Searched, started: float, now: float) -> bool:
         """Whether it is over whatever is still to be gained."""
-        if study.remaining == 0:
-            return True
+        return study.remaining == 0 or bool(self.reached(study, started, now))
+
+    def reached(self, study: Searched, started: float, now: float) -> str:
+        """Which limit is reached whatever is still to be gained, in words; "" when none is."""
         if self.trials is not None and study.measured >= self.trials:
-            return True
-        return self.seconds is not None and now - started >= self.seconds
+            return f"{self.trials} trials were the limit"
+        if self.seconds is not None and now - started >= self.seconds:
+            return f"{self.seconds:g} s were the limit"
+        return ""
+
+    @property
+    def little(self) -> str:
+        """In words, that too little is still to be gained."""
+        return f"less than {100 * (self.until_gain or 0):.3g} % was to be gained"
 
     def enough(self, study: Searched) -> bool:
         """Whether it is over because too little is still to be gained."""
