@@ -146,6 +146,18 @@ def test_a_kernel_that_an_edit_made_wrong_is_found_and_not_dispatched(what: str,
     assert tier(mine) == "safe"
 
 
+def test_what_is_left_where_the_best_has_changed_is_not_called_the_best(mine: Path) -> None:
+    autotune.sweep("third", sizes=[SIZE], device="emulator", db=mine / "x.sqlite", kernels=mine, hang_timeout_s=30)
+    with Database(mine / "x.sqlite", mode="read") as database:
+        (best,) = database.best("third", *SIZE)
+    spoil(mine, f"{best['version']}.py", *RIGHT["launch"][1:])
+    with warnings.catch_warnings(action="ignore"):
+        story = explain(Problem("third", *SIZE), "emulator", db=mine / "x.sqlite", kernels=mine)
+    assert story.chosen
+    assert (story.tier, story.chosen.configuration.version == best["version"]) == ("exact", False)
+    assert story.chosen.expected_regret is None
+
+
 @pytest.mark.parametrize("what", RIGHT)
 def test_a_kernel_that_is_right_after_an_edit_too_is_checked_again_first(what: str, mine: Path) -> None:
     spoil(mine, *RIGHT[what])

@@ -251,8 +251,10 @@ def _unlike_layout(entry: Tuned, problem: Problem) -> int:
     return sum(a != b for a, b in zip(mine, theirs, strict=True))
 
 
-def _behind(entry: Tuned, one: Tuned) -> float:
-    """How much slower `one` is than the fastest at its size that can be used there."""
+def _behind(entry: Tuned, one: Tuned) -> float | None:
+    """How much slower `one` is than the fastest at its size that can be used there; None where that has changed since it was measured."""
+    if entry.state == "stale":
+        return None
     return max(0.0, one.time_us / entry.others[0].time_us - 1) if entry.others else 0.0
 
 

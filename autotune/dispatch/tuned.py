@@ -48,8 +48,12 @@ class Tuned(NamedTuple):
         return Problem(operation.name, self.rows, self.cols, self.dtype, *layout)
 
     def led_by_others(self) -> "Tuned | None":
-        """The same without the best, the first of the others in its place; None where there is none."""
-        return self.others[0]._replace(others=self.others[1:]) if self.others else None
+        """The same without the best, the first of the others in its place; None where there is none.
+
+        It is stale unless the best is blocked: how fast that kernel is by now nobody knows.
+        """
+        state = self.state if self.state == "blocked" else "stale"
+        return self.others[0]._replace(others=self.others[1:], state=state) if self.others else None
 
 
 def with_others(
