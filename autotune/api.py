@@ -10,12 +10,11 @@ from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import select
 from autotune.catalogue import OPERATIONS, load
 from autotune.database import Database, default_path
+from autotune.guard import ALLOWED_S
 from autotune.problem import Problem
 from autotune.search import Budget
 from autotune.sweeping import sweep as sweep_problems
 from autotune.watch import Summary, Watcher
-
-MOST_SEED = 2**32 - 1  # of what draws inputs and orders
 
 
 def sweep(
@@ -32,7 +31,7 @@ def sweep(
     protocol: Literal["cold", "warm"] | None = None,
     seed: int = 0,
     jobs: int | None = None,
-    hang_timeout_s: float = 10.0,
+    hang_timeout_s: float = ALLOWED_S,
     db: str | os.PathLike[str] | None = None,
     kernels: str | os.PathLike[str] | None = None,
     watcher: Watcher | None = None,
@@ -56,7 +55,7 @@ def sweep(
     offered = [loaded.require_dtype(name) for name in arguments.texts("dtypes", dtypes, 'give a list of names, such as ["float32"]')]
     problems = [Problem(loaded.name, *size, dtype) for dtype in offered for size in wanted]
     path = default_path() if db is None else arguments.path("db", db)
-    seed = arguments.whole("seed", seed, 0, MOST_SEED)
+    seed = arguments.whole("seed", seed, 0, arguments.MOST_SEED)
     if not isinstance(watcher, Watcher | None):
         raise arguments.refused("watcher", watcher, "give an autotune.watch.Watcher, or leave it out")
     limited = exhaustive is not False or any(limit is not None for limit in (trials, seconds, until_gain))

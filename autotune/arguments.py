@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune.errors import UsageError, shown
-from autotune.problem import MOST_ELEMENTS
+from autotune.problem import MOST_ELEMENTS, too_large
 
 T = TypeVar("T")
+
+MOST_SEED = 2**32 - 1  # of what draws inputs and orders
 
 
 def text(name: str, value: object, accepted: str) -> str:
@@ -92,7 +94,7 @@ def sizes(value: Any) -> list[tuple[int, int]]:
         if min(rows, cols) < 1:
             raise UsageError(f"size {shown(size)} has nothing to tune; rows and columns are at least 1")
         if rows * cols >= MOST_ELEMENTS:
-            raise UsageError(f"size {shown(size)} has 2^40 elements or more, which no GPU holds; use a smaller one")
+            raise too_large(shown(size))
         found.append((rows, cols))
     return list(dict.fromkeys(found))
 

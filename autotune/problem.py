@@ -79,6 +79,10 @@ class Problem:
         return f"{self.operation} {self.size} {self.dtype}"
 
 
+def too_large(shown: str) -> UsageError:
+    return UsageError(f"size {shown} has 2^40 elements or more, which no GPU holds; use a smaller one")
+
+
 def parse_size(text: str) -> tuple[int, int]:
     """The rows and columns written as `MxN`.
 
@@ -94,5 +98,5 @@ def parse_size(text: str) -> tuple[int, int]:
     digits = match.groups()
     rows, cols = (int(part[:MOST_DIGITS]) for part in digits)
     if max(map(len, digits)) >= MOST_DIGITS or rows * cols >= MOST_ELEMENTS:
-        raise UsageError(f"size {shown} has 2^40 elements or more, which no GPU holds; use a smaller one")
+        raise too_large(shown)
     return rows, cols

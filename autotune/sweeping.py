@@ -9,7 +9,7 @@ from autotune.configuration import Configuration
 from autotune.database import Database
 from autotune.declared import running
 from autotune.errors import StorageError
-from autotune.guard import guarded
+from autotune.guard import ALLOWED_S, guarded
 from autotune.ledger import ROOM_WAIT_S, Ledger
 from autotune.operation import Operation
 from autotune.problem import Problem
@@ -37,7 +37,7 @@ def sweep(
     watcher: Watcher | None = None,
     room_wait_s: float = ROOM_WAIT_S,
     learn: bool = True,
-    hang_timeout_s: float = 10.0,
+    hang_timeout_s: float = ALLOWED_S,
 ) -> Summary:
     """Tune `operation` for each of `problems` on `backend` and remember everything in `database`; what is named twice counts once.
 

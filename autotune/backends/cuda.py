@@ -20,6 +20,7 @@ from autotune.configuration import Configuration
 from autotune.definition import Version
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
+from autotune.guard import ALLOWED_S
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.trial import Check, Environment, Failure, Instance, Outcome, ProblemFailure, Round, RoundKind, TimingProtocol
@@ -48,7 +49,7 @@ class CudaBackend:
     flags = " ".join(nvcc.FLAGS)
 
     def __init__(
-        self, ordinal: int = 0, *, protocol: Literal["cold", "warm"] = "cold", hang_timeout_s: float = 10.0, jobs: int | None = None
+        self, ordinal: int = 0, *, protocol: Literal["cold", "warm"] = "cold", hang_timeout_s: float = ALLOWED_S, jobs: int | None = None
     ) -> None:
         self._protocol = {"cold": COLD, "warm": WARM}[protocol]
         self._worker = Worker(f"{Engine.__module__}:{Engine.__qualname__}", {"ordinal": ordinal}, hang_timeout_s=hang_timeout_s)

@@ -19,6 +19,7 @@ from autotune.cubins import default_folder
 from autotune.definition import Version
 from autotune.device import EMULATOR, Device
 from autotune.errors import CompileError, StorageError, UsageError
+from autotune.guard import ALLOWED_S
 from autotune.operation import Operation
 from autotune.problem import Problem
 from autotune.source import Source, definitions, read, render, symbol, templates
@@ -37,7 +38,7 @@ MOST_LAUNCHES_S = 3600.0  # for a definition may ask for 2^31 blocks
 class EmulatorBackend:
     """Runs kernels on this CPU (see `autotune.backends.Backend`). Raises UsageError when there is no C++ compiler."""
 
-    def __init__(self, *, jobs: int | None = None, hang_timeout_s: float = 10.0) -> None:
+    def __init__(self, *, jobs: int | None = None, hang_timeout_s: float = ALLOWED_S) -> None:
         build.compiler_version()
         self._jobs = jobs or os.cpu_count() or 1
         self._hang_timeout_s = hang_timeout_s

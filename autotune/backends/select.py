@@ -11,6 +11,7 @@ from autotune.backends import Backend
 from autotune.catalogue import shipped
 from autotune.definition import MOST
 from autotune.errors import UsageError, shown
+from autotune.guard import ALLOWED_S
 
 DEVICES = "use auto, cuda, cuda:I, emulator or recorded[:PATH[#DEVICE]]"
 MOST_HANG_TIMEOUT_S = 1e6  # eleven days; a wait is counted in 32 bits of milliseconds
@@ -24,7 +25,9 @@ class Chosen:
     why: str = ""
 
 
-def select(word: str, *, protocol: Literal["cold", "warm"] | None = None, hang_timeout_s: float = 10.0, jobs: int | None = None) -> Chosen:
+def select(
+    word: str, *, protocol: Literal["cold", "warm"] | None = None, hang_timeout_s: float = ALLOWED_S, jobs: int | None = None
+) -> Chosen:
     """The backend for `auto`, `cuda`, `cuda:I`, `emulator`, `recorded`, `recorded:PATH` or `recorded:PATH#DEVICE`.
 
     `auto` is the first CUDA GPU, and the shipped recordings where there is none. Without a `protocol` a GPU is timed cold, and of a

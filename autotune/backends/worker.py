@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError
+from autotune.guard import ALLOWED_S
 from autotune.operation import Operation
 from autotune.patience import comes
 from autotune.trial import Failure, Outcome
@@ -42,7 +43,7 @@ class Worker:
         engine: str,
         arguments: Mapping[str, Any],
         *,
-        hang_timeout_s: float = 10.0,
+        hang_timeout_s: float = ALLOWED_S,
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._engine = engine

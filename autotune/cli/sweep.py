@@ -9,6 +9,7 @@ from typing import Literal
 
 import click
 
+from autotune.arguments import MOST_SEED
 from autotune.backends import Backend
 from autotune.backends.recorded import RecordedBackend
 from autotune.backends.select import select
@@ -71,7 +72,7 @@ VERSION_COLUMNS = (
     help="Whether data lies in a GPU's L2 cache when a sample begins.  [default: cold, or what was recorded]",
 )
 @click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Decides inputs and the order of everything that has no other order."
+    "--seed", type=click.IntRange(0, MOST_SEED), default=0, help="Decides inputs and the order of everything that has no other order."
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
 @hang_timeout_option

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from autotune.arguments import MOST_SEED
 from autotune.backends import Backend
 from autotune.backends.select import gpu_count, select
 from autotune.cli.options import dtype_of, hang_timeout_option, kernels_option, operation_of, problems_of, repeatable
@@ -30,7 +31,7 @@ LONG = ("2x131072",)
 @repeatable("--dtype", "dtypes", metavar="D", help="May be repeated.  [default: all that OPERATION offers]")
 @repeatable("--version", "versions", metavar="vK", help="Only this version; may be repeated.")
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto (the first GPU), cuda, cuda:I or emulator.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, MOST_SEED), default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once.  [default: one per core]")
 @hang_timeout_option
 @kernels_option
